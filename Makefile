@@ -1,0 +1,36 @@
+# `make run` and `make test` do all set-up themselves, in .venv; nothing is installed outside this folder.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint clean
+.DELETE_ON_ERROR:
+
+run: $(VENV)/ready
+	$(BIN)/python scheduler.py tick
+	@echo
+	$(BIN)/python scheduler.py list
+	@echo
+	$(BIN)/python scheduler.py history --limit 5
+
+test: $(VENV)/ready-dev
+	$(BIN)/python -m pytest -n auto
+
+lint: $(VENV)/ready-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed; on Debian install python3-venv"; exit 1; }
+
+$(VENV)/ready: requirements.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/ready-dev: requirements-dev.txt requirements.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	@touch $@ $(VENV)/ready

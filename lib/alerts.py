@@ -1,0 +1,144 @@
+"""What alerts and tickets say. Plain text here; escaping and length limits belong to whoever sends it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lib.ladder import Outcome, Verdict
+from lib.model import Alert, RunStatus, Ticket, TicketKind
+from lib.task import Task
+from lib.times import duration_text
+from lib.zones import zone_name
+
+TAIL_LINES = 15
+TAIL_CHARACTERS = 1500
+
+
+def clock_text(moment: datetime, task: Task) -> str:
+    return f"{moment.astimezone(task.zone):%Y-%m-%d %H:%M} {zone_name(task.zone)}"
+
+
+def tail(text: str) -> str:
+    return "\n".join(text.rstrip().splitlines()[-TAIL_LINES:])[-TAIL_CHARACTERS:]
+
+
+_TITLES = {
+    "failed": "{id} failed",
+    "still failing": "{id} has failed {n} times in a row",
+    "reminder": "{id} is still failing",
+    "suspended": "{id} is suspended after {n} failures",
+    "recovered": "{id} recovered",
+    "success": "{id} succeeded",
+    "interrupted": "{id} was interrupted and not run again",
+}
+
+
+def run_alert(
+    task: Task,
+    verdict: Verdict,
+    outcome: Outcome,
+    run_id: str,
+    summary: str,
+    since: datetime | None,
+    healing_hint: bool,
+) -> Alert:
+    assert verdict.alert is not None
+    lines = [] if task.title == task.id else [task.title]
+    if outcome.status is RunStatus.SUCCESS:
+        if verdict.alert == "recovered" and since is not None:
+            lines.append(f"It had been failing since {clock_text(since, task)}.")
+    else:
+        lines.append(f"{outcome.status}: {outcome.error}")
+        if verdict.failures > 1 and since is not None:
+            lines.append(f"Failing since {clock_text(since, task)}, {verdict.failures} runs in a row.")
+        if verdict.alert == "suspended":
+            lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
+        elif healing_hint:
+            lines.append("Self-healing is off: scheduler.py doctor tells more.")
+    lines.append(f"More: scheduler.py logs {run_id}")
+    return Alert(
+        kind=verdict.alert,
+        title=_TITLES[verdict.alert].format(id=task.id, n=verdict.failures),
+        body="\n".join(lines),
+        output="" if outcome.status is RunStatus.SUCCESS else tail(summary),
+        forced=verdict.forced,
+        destination=task.notify_to,
+        task_id=task.id,
+        run_id=run_id,
+    )
+
+
+def run_tickets(task: Task, verdict: Verdict, outcome: Outcome, run_id: str) -> list[Ticket]:
+    body = (
+        f"{outcome.status}: {outcome.error}\nRun {run_id}; {verdict.failures} failed runs in a row.\n"
+        f"See: scheduler.py logs {run_id}\nGo on with: scheduler.py resume {task.id}"
+    )
+    titles = {
+        "timeout": f"{task.id} did not end within {duration_text(task.timeout)}",
+        "failing": f"{task.id} keeps failing",
+        "suspended": f"{task.id} is suspended",
+    }
+    return [Ticket(TicketKind(kind), titles[kind], body, task.id, run_id) for kind in verdict.tickets]
+
+
+def broken_file_alert(path: str, problems: list[str]) -> Alert:
+    more = f"\n… and {len(problems) - 5} more" if len(problems) > 5 else ""
+    return Alert(
+        kind="rejected",
+        title=f"{path} is rejected",
+        body="\n".join(problems[:5])
+        + more
+        + "\nThis task does not run until its file is put right. See: scheduler.py validate",
+    )
+
+
+def duplicates_alert(listing: list[str]) -> Alert:
+    return Alert(
+        kind="duplicates",
+        title="duplicate task ids: nothing runs",
+        body="\n".join(listing) + "\nGive one of each pair another id, or remove it. See: scheduler.py validate",
+        forced=True,
+    )
+
+
+def outage_alert(since: str, until: str) -> Alert:
+    return Alert(
+        kind="outage",
+        title=f"down from {since} to {until}",
+        body="No tick came in that time. What was due then is treated as missed. See: scheduler.py history --status missed",
+    )
+
+
+def crash_alert(error: str) -> tuple[Alert, Ticket]:
+    body = f"{error}\nAll tasks are paused while this lasts. The traceback is in logs/scheduler.log."
+    title = "the scheduler crashed: all tasks paused"
+    return Alert(kind="crash", title=title, body=body, forced=True), Ticket(TicketKind.CRASH, title, body)
+
+
+def config_alert(problems: str) -> Alert:
+    return Alert(
+        kind="config",
+        title="the configuration is wrong: nothing runs",
+        body=f"{problems}\nAll tasks are paused until it is put right. See: scheduler.py validate",
+        forced=True,
+    )
+
+
+def damaged_alert(path: str, aside: str) -> Alert:
+    return Alert(
+        kind="damaged",
+        title="the database is damaged",
+        body=f"{path} could not be read and was set aside as {aside}. History starts anew; nothing ran in this tick. "
+        "Every task waits for its next occurrence.",
+        forced=True,
+    )
+
+
+def suspension_failed_alert(task: Task, error: str) -> Alert:
+    return Alert(
+        kind="suspension",
+        title=f"{task.path} could not be edited",
+        body=f"{task.id} is suspended all the same, but its file does not say so: {error}",
+        destination=task.notify_to,
+        task_id=task.id,
+    )

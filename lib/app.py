@@ -1,0 +1,96 @@
+"""What every command starts from: the workspace, its settings, its tasks and its database."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lib.catalog import Catalog, load_catalog, unknown_id
+from lib.config import Config, Settings, load_settings
+from lib.errors import TickdownError
+from lib.execute import Context
+from lib.governor import NextRun, next_run, state_of
+from lib.log import Log
+from lib.model import Facts, Run, TaskState
+from lib.process import boot_id, this_process
+from lib.redact import Redactor, secrets_in
+from lib.store import runs, tasks
+from lib.store.database import Database
+from lib.task import Task
+from lib.views import TaskView
+from lib.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    workspace: Workspace
+    settings: Settings
+    redactor: Redactor
+    log: Log
+
+    def catalog(self) -> Catalog:
+        return load_catalog(self.workspace, self.settings.config.surroundings())
+
+    def database_path(self) -> Path:
+        return self.workspace.root / Path(self.settings.config.database).expanduser()
+
+    def database(self) -> Database:
+        return Database(self.database_path())
+
+    def context(self, db: Database) -> Context:
+        return Context(self.workspace, self.settings, db, self.redactor, self.log, this_process())
+
+
+def make_app(workspace: Workspace) -> App:
+    return app_with(workspace, load_settings(workspace, os.environ))
+
+
+def app_with(workspace: Workspace, settings: Settings) -> App:
+    config = settings.config
+    redactor = Redactor(secrets_in(settings.env_file, settings.environment, [config.notify.token]))
+    return App(workspace, settings, redactor, Log(workspace.logs, redactor))
+
+
+def default_app(workspace: Workspace, config: Config) -> App:
+    """For the case that the configuration itself is wrong: what could be read of it."""
+    return app_with(workspace, Settings(config, dict(os.environ), {}))
+
+
+def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:
+    state = state_of(now, task, facts)
+    coming = next_run(now, task, facts, boot_id()) if state is not TaskState.REJECTED else NextRun(None, None)
+    return TaskView(task, state, coming, last)
+
+
+def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
+    facts, last = tasks.all_facts(db), runs.last_runs(db)
+    return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now) for task in catalog.tasks]
+
+
+def find_run(db: Database, catalog: Catalog, name: str) -> Run:
+    """By run id (or the beginning of one), else the last real run of a task."""
+    exact = runs.get_run(db, name)
+    if exact is not None:
+        return exact
+    by_task = runs.last_run_of(db, name)
+    if by_task is not None:
+        return by_task
+    by_prefix = runs.runs_starting_with(db, name) if len(name) >= 8 else []
+    if len(by_prefix) == 1:
+        return by_prefix[0]
+    task = catalog.find(name)  # says so if there is no such task
+    raise TickdownError(f"{task.id} has not run yet")
+
+
+def known_ids(catalog: Catalog) -> list[str]:
+    return [file.task_id for file in catalog.files if file.task_id]
+
+
+def check_known(db: Database, catalog: Catalog, task_id: str) -> None:
+    """A task that is gone still has its history."""
+    if task_id.lower() not in {known.lower() for known in known_ids(catalog)} and not runs.list_runs(
+        db, task_id, limit=1
+    ):
+        raise unknown_id(task_id, known_ids(catalog))

@@ -1,0 +1,230 @@
+"""`validate` and `doctor`."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import stat
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from lib.app import App
+from lib.catalog import Catalog, TaskFile, find_files, load_file
+from lib.config import ConfigError, load_settings
+from lib.errors import Exit, TickdownError
+from lib.execute import Context
+from lib.model import RunStatus
+from lib.process import host_name, is_alive
+from lib.runners import working_folder
+from lib.store import alerts as outbox
+from lib.store import runs, tasks, ticks
+from lib.store.database import Database
+from lib.task import Task
+from lib.terminal import one_line
+from lib.tick import OUTAGE_AFTER
+from lib.times import in_words
+from lib.views import Screen
+from lib.workspace import Workspace, fill
+from lib.yamltree import Problem
+from lib.zones import get_zone, zone_name
+
+LITTLE_SPACE = 200 * 1024 * 1024
+
+
+# --- validate --------------------------------------------------------------------------------------------------
+
+
+def validate(app: App, screen: Screen, paths: list[str]) -> Exit:
+    """Every problem of every file, one line each. Warnings are shown too, but only errors count."""
+    files = list(_chosen_files(app, paths))
+    catalog = Catalog(tuple(files))
+    problems = [(file.path, problem) for file in files for problem in file.problems]
+    problems += [(task.path, problem) for task in catalog.tasks for problem in _surroundings_warnings(app, task)]
+    for task_id, claimants in sorted(catalog.duplicates.items()):
+        for path in claimants:
+            others = " and ".join(other for other in claimants if other != path)
+            problems.append(
+                (
+                    path,
+                    Problem(1, "id", f"{task_id!r} is also the id of {others}; ids are unique, compared without case"),
+                )
+            )
+    errors = sum(not problem.warning for _, problem in problems)
+    if screen.as_json:
+        screen.json({
+            "ok": errors == 0,
+            "files": len(files),
+            "problems": [
+                {"path": path, "line": problem.line, "field": problem.field, "message": problem.message, "warning": problem.warning}
+                for path, problem in problems
+            ],
+        })  # fmt: skip
+    for path, problem in problems:
+        screen.line(one_line(problem.at(path), 1000))
+    count = f"{len(files)} file" + ("s" if len(files) != 1 else "")
+    screen.line(f"{count}, no problems" if not errors else f"{count}, {errors} problem" + ("s" if errors != 1 else ""))
+    return Exit.FAILED if errors else Exit.OK
+
+
+def _chosen_files(app: App, paths: list[str]) -> Iterator[TaskFile]:
+    known = app.settings.config.surroundings()
+    chosen = [Path(os.path.abspath(path)) for path in paths] or [app.workspace.tasks]
+    for path in chosen:
+        if path.is_dir():
+            for found in find_files(path):
+                yield load_file(found, app.workspace, known)
+        elif path.exists() or path.is_symlink():
+            yield load_file(path, app.workspace, known)
+        else:
+            raise TickdownError(f"{path}: no such file or folder", Exit.USAGE)
+
+
+def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:
+    """What may be in order where the task will run, but is not here."""
+    for name, text in task.env.items():
+        _, missing = fill(text, app.settings.environment)
+        if missing:
+            yield Problem(
+                1, "env", f"{name}: ${{{missing[0]}}} is set neither in the environment nor in .env", warning=True
+            )
+    folder = working_folder(task, app.workspace, app.settings.config.cwd_policies)
+    if not folder.is_dir():
+        yield Problem(1, "cwd", f"{folder} is not a folder", warning=True)
+
+
+def validate_config(workspace: Workspace, screen: Screen) -> Exit | None:
+    """The configuration comes first: without it the task files can't be judged."""
+    try:
+        load_settings(workspace, os.environ)
+    except ConfigError as error:
+        lines = str(error).splitlines()
+        if screen.as_json:
+            screen.json(
+                {"ok": False, "files": 0, "problems": [{"path": "config.yaml", "message": line} for line in lines]}
+            )
+        for line in lines:
+            screen.line(one_line(line, 1000))
+        return Exit.FAILED
+    return None
+
+
+# --- doctor ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    ok: bool
+    message: str
+
+
+def doctor(app: App, screen: Screen) -> Exit:
+    """What is wrong with this installation, and what to do about it. Exit 1 if anything is."""
+    findings = list(_findings(app, datetime.now(UTC)))
+    sick = [finding for finding in findings if not finding.ok]
+    if screen.as_json:
+        checks = [{"name": finding.name, "ok": finding.ok, "message": finding.message} for finding in findings]
+        screen.json({"ok": not sick, "checks": checks})
+    for finding in findings:
+        screen.line(f"{'ok' if finding.ok else 'PROBLEM':<8} {finding.name:<12} {one_line(finding.message, 500)}")
+    screen.line("all well" if not sick else f"{len(sick)} problem" + ("s" if len(sick) != 1 else ""))
+    return Exit.FAILED if sick else Exit.OK
+
+
+def _findings(app: App, now: datetime) -> Iterator[Finding]:
+    yield Finding("python", sys.version_info >= (3, 11), f"Python {platform.python_version()}" + _older())
+    yield Finding("workspace", os.access(app.workspace.root, os.W_OK), f"{app.workspace.root}")
+    zone = get_zone(app.settings.config.timezone)
+    yield Finding("timezone", True, f"{zone_name(zone)}, now {now.astimezone(zone):%Y-%m-%d %H:%M %z}")
+    yield _shell()
+    yield _disk_space(app.workspace)
+    yield from _secrets(app)
+    catalog = app.catalog()
+    yield _task_files(catalog)
+    try:
+        db = app.database()
+    except TickdownError as error:
+        yield Finding("database", False, str(error))
+        return
+    damage = db.problems()
+    yield Finding(
+        "database", not damage, f"{app.database_path()}" + (f": {'; '.join(damage)}" if damage else " is sound")
+    )
+    context = app.context(db)
+    yield _last_tick(context, now)
+    yield from _runs(context, catalog, now)
+    yield _telegram(app, db)
+    yield Finding("healing", True, "self-healing is off (not available in this version)")
+
+
+def _older() -> str:
+    return "" if sys.version_info >= (3, 11) else "; 3.11 or newer is needed"
+
+
+def _shell() -> Finding:
+    bash = shutil.which("bash")
+    return Finding("shell", True, bash or "no bash: shell tasks run with /bin/sh")
+
+
+def _disk_space(workspace: Workspace) -> Finding:
+    free = shutil.disk_usage(workspace.root).free
+    return Finding("disk", free > LITTLE_SPACE, f"{free // 1024**2} MiB free")
+
+
+def _secrets(app: App) -> Iterator[Finding]:
+    path = app.workspace.env_file
+    if path.exists():
+        private = not path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        yield Finding(".env", private, "private" if private else f"{path} can be read by others: chmod 600 {path}")
+
+
+def _task_files(catalog: Catalog) -> Finding:
+    if catalog.duplicates:
+        return Finding("tasks", False, f"{'; '.join(catalog.duplicate_lines())}: nothing runs")
+    if catalog.rejected:
+        names = ", ".join(file.path for file in catalog.rejected)
+        return Finding("tasks", False, f"{len(catalog.rejected)} rejected ({names}): scheduler.py validate")
+    return Finding("tasks", True, f"{len(catalog.tasks)} files, all accepted")
+
+
+def _last_tick(context: Context, now: datetime) -> Finding:
+    last = ticks.last_heartbeat(context.db)
+    if last is None:
+        return Finding("tick", False, "no tick has ever run here: install the line of crontab.example")
+    fresh = now - last <= OUTAGE_AFTER
+    advice = "" if fresh else "; is cron running, and is the line of crontab.example installed?"
+    return Finding("tick", fresh, f"the last one was {in_words(last, now)}{advice}")
+
+
+def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
+    dead = [
+        run.task_id
+        for run in runs.running_runs(context.db)
+        if run.owner is not None and run.host == host_name() and not is_alive(run.owner)
+    ]
+    if dead:
+        yield Finding("runs", False, f"supervisor died: {', '.join(dead)}; the next tick takes them over")
+    facts = tasks.all_facts(context.db)
+    failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
+    if failing:
+        yield Finding("failing", False, f"{', '.join(failing)}: scheduler.py show ID")
+    for _, ticket, opened in outbox.open_tickets(context.db):
+        yield Finding("ticket", False, f"{ticket.title}, since {in_words(opened, now)}")
+    recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
+    yield Finding("history", True, f"{len(recent)} failed runs in the last 24 h")
+
+
+def _telegram(app: App, db: Database) -> Finding:
+    notify, waiting = app.settings.config.notify, outbox.outbox_size(db)
+    queue = f"; {waiting} alerts wait to be sent" if waiting else ""
+    if notify.destinations and not notify.token:
+        return Finding(
+            "alerts", False, "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env" + queue
+        )
+    if not notify.destinations:
+        return Finding("alerts", True, "Telegram is not configured: alerts go to stderr, which cron mails" + queue)
+    return Finding("alerts", True, f"Telegram, to {', '.join(notify.destinations)}{queue}")

@@ -1,0 +1,264 @@
+"""`list`, `history`, `show`, `logs`."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+import time
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import Any
+
+from lib.app import App, check_known, find_run, task_view, task_views
+from lib.catalog import Catalog
+from lib.errors import Exit, TickdownError
+from lib.model import Facts, Run, RunStatus, TaskState
+from lib.schedule import Manual
+from lib.store import alerts as outbox
+from lib.store import runs, tasks
+from lib.store.database import Database
+from lib.task import Task
+from lib.terminal import PrintableStream, one_line
+from lib.times import duration_text, iso, parse_duration, parse_moment, took
+from lib.views import (
+    RUN_COLUMNS,
+    TASK_COLUMNS,
+    Screen,
+    TaskView,
+    duration_ms,
+    rejected_json,
+    rejected_row,
+    run_json,
+    run_row,
+    text_block,
+    when,
+)
+from lib.zones import get_zone, zone_name
+
+FOLLOW_EVERY = 0.2
+RUNS_IN_SHOW = 5
+
+
+def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> Exit:
+    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    views = [
+        view
+        for view in task_views(db, catalog, now)
+        if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
+    ]
+    rejected = catalog.rejected if tag is None and state in (None, TaskState.REJECTED) else []
+    if screen.as_json:
+        screen.json([view.json() for view in views] + [rejected_json(file) for file in rejected])
+        return Exit.OK
+    if views or rejected:
+        screen.table(TASK_COLUMNS, [view.row(now) for view in views] + [rejected_row(file) for file in rejected])
+    else:
+        filtered = tag is not None or state is not None
+        screen.line(
+            "no task matches" if filtered else "no tasks yet: put a Markdown file into tasks/ (README: The task file)"
+        )
+    for line in catalog.duplicate_lines():
+        screen.line(f"{line}: nothing runs until this is put right")
+    return Exit.OK
+
+
+def history(app: App, screen: Screen, task_id: str | None, limit: int, status: str | None, since: str | None) -> Exit:
+    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    if task_id is not None:
+        check_known(db, catalog, task_id)
+    found = runs.list_runs(db, task_id, status, _since(since, app, now), limit)
+    zones = {task.id.lower(): task.zone for task in catalog.tasks}
+    default = get_zone(app.settings.config.timezone)
+    if screen.as_json:
+        screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found])
+    elif found:
+        screen.table(RUN_COLUMNS, [run_row(run, now, zones.get(run.task_id.lower(), default)) for run in found])
+    else:
+        screen.line("no runs match" if task_id or status or since else "no runs yet")
+    return Exit.OK
+
+
+def _since(text: str | None, app: App, now: datetime) -> datetime | None:
+    """A duration back from now, or a date or time."""
+    if text is None:
+        return None
+    try:
+        return now - parse_duration(text)
+    except ValueError as not_a_duration:
+        try:
+            return parse_moment(text, get_zone(app.settings.config.timezone), now)
+        except ValueError:
+            raise TickdownError(f"--since: {not_a_duration}; or a date such as 2026-06-01", Exit.USAGE) from None
+
+
+# --- show ------------------------------------------------------------------------------------------------------
+
+
+def show(app: App, screen: Screen, task_id: str) -> Exit:
+    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    task = catalog.find(task_id)
+    facts = tasks.facts(db, task.id)
+    view = task_view(task, facts, runs.last_run_of(db, task.id), now)
+    recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
+    tickets = outbox.open_tickets(db, task.id)
+    if screen.as_json:
+        document = {**view.json(), **_details_json(task, facts)}
+        document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
+        document["tickets"] = [
+            {"kind": ticket.kind, "title": ticket.title, "body": ticket.body, "opened_at": iso(opened, task.zone)}
+            for _, ticket, opened in tickets
+        ]
+        document["warnings"] = _warnings(catalog, task)
+        screen.json(document)
+        return Exit.OK
+    for name, value in _facts_rows(view, facts, now):
+        screen.line(f"{name:<10} {value}")
+    for warning in _warnings(catalog, task):
+        screen.line(f"{'warning':<10} {one_line(warning)}")
+    for _, ticket, opened in tickets:
+        screen.line(f"{'ticket':<10} {one_line(ticket.title)}, since {when(opened, now, task.zone)}")
+    if recent:
+        screen.line()
+        screen.table(RUN_COLUMNS, [run_row(run, now, task.zone) for run in recent])
+    if view.last_run is not None:
+        _show_attempts(screen, db, view.last_run)
+    return Exit.OK
+
+
+def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
+    task = view.task
+    state = view.state.value
+    if not task.enabled and task.disabled_reason:
+        state += f" ({task.disabled_reason})"
+    if facts is not None and facts.paused_until is not None and facts.paused_until > now:
+        state += f" until {when(facts.paused_until, now, task.zone)}"
+    rows = [
+        ("task", task.id),
+        ("title", one_line(task.title)),
+        ("file", task.path),
+        (
+            "schedule",
+            f"{task.schedule.text} ({zone_name(task.zone)})" if not isinstance(task.schedule, Manual) else "manual",
+        ),
+        ("state", state),
+        ("next run", view.row(now)[4] + (f", {view.next_run.source}" if view.next_run.source else "")),
+        ("runs", f"{task.run_as}: {one_line(task.command, 120)}"),
+        (
+            "limits",
+            f"timeout {duration_text(task.timeout)}, retries {task.retries}, suspended after {task.suspend_after} failures",
+        ),
+    ]
+    if task.tags:
+        rows.append(("tags", one_line(", ".join(task.tags))))
+    if facts is not None and facts.failures:
+        rows.append(("failing", f"{facts.failures} in a row, since {when(facts.incident_since, now, task.zone)}"))
+    return rows
+
+
+def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
+    screen.line()
+    screen.line(f"last run   {run.run_id}, log {run.log or '-'}")
+    for row in runs.attempts_of(db, run.run_id):
+        ended = (
+            f"exit {row['exit_code']}"
+            if row["exit_code"] is not None
+            else (f"signal {row['signal']}" if row["signal"] else "")
+        )
+        error = f": {one_line(row['error'])}" if row["error"] else ""
+        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']} {ended}{error}")
+    if run.summary:
+        screen.line(text_block("\n".join(run.summary.rstrip().splitlines()[-10:])))
+
+
+def _details_json(task: Task, facts: Facts | None) -> dict[str, Any]:
+    return {
+        "run_as": task.run_as,
+        "command": task.command,
+        "timeout_s": task.timeout.total_seconds(),
+        "retries": task.retries,
+        "suspend_after": task.suspend_after,
+        "timezone": zone_name(task.zone),
+        "body": task.body,
+        "failures": facts.failures if facts else 0,
+        "failing_since": iso(facts.incident_since, task.zone) if facts and facts.failures else None,
+        "paused_until": iso(facts.paused_until, task.zone) if facts else None,
+    }
+
+
+def _run_with_attempts(db: Database, run: Run, zone: tzinfo) -> dict[str, Any]:
+    return {
+        **run_json(run, zone),
+        "summary": run.summary,
+        "attempt_details": [_attempt_json(row) for row in runs.attempts_of(db, run.run_id)],
+    }
+
+
+def _attempt_json(row: sqlite3.Row) -> dict[str, Any]:
+    names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error",
+             "log_start", "log_end")  # fmt: skip
+    return {name: row[name] for name in names}
+
+
+def _warnings(catalog: Catalog, task: Task) -> list[str]:
+    return next((file.warnings for file in catalog.files if file.path == task.path), [])
+
+
+# --- logs ------------------------------------------------------------------------------------------------------
+
+
+def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
+    db = app.database()
+    run = find_run(db, app.catalog(), name)
+    path = app.workspace.root / (run.log or "")
+    if screen.as_json:
+        text = path.read_text(encoding="utf-8", errors="replace") if run.log and path.is_file() else ""
+        screen.json({**run_json(run, get_zone(app.settings.config.timezone)), "text": text})
+        return Exit.OK
+    waiting = follow and run.status is RunStatus.RUNNING
+    if not waiting and not (run.log and path.is_file()):
+        raise TickdownError(
+            f"run {run.run_id} ({run.status}) has no log: {run.reason or run.error or 'nothing was started'}"
+        )
+    _print_log(db, run, path, follow, raw)
+    ended = runs.get_run(db, run.run_id) or run
+    if not screen.on_terminal:
+        return Exit.OK
+    error = f": {one_line(ended.error)}" if ended.error else ""
+    print(f"--- {ended.status} in {took(duration_ms(ended))}{error}", file=sys.stderr)
+    return Exit.OK
+
+
+def _print_log(db: Database, run: Run, path: Path, follow: bool, raw: bool) -> None:
+    """To the end; with `follow`, on until the run is over. A log that was cut to its limit meanwhile gets shorter:
+    then go on from its new end."""
+    clean = PrintableStream()
+    position = 0
+    while True:
+        # Asked before reading, so that what came between the last read and the end is not lost.
+        current = runs.get_run(db, run.run_id)
+        over = not follow or current is None or current.status is not RunStatus.RUNNING
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                position = min(position, size)
+                file.seek(position)
+                while data := file.read(1 << 20):
+                    position += len(data)
+                    _emit(data, clean, raw)
+        except FileNotFoundError:
+            pass
+        if over:
+            break
+        time.sleep(FOLLOW_EVERY)
+    sys.stdout.write(clean.flush())
+    sys.stdout.flush()
+
+
+def _emit(data: bytes, clean: PrintableStream, raw: bool) -> None:
+    if raw:
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+    else:
+        sys.stdout.write(clean.feed(data))
+        sys.stdout.flush()

@@ -1,0 +1,236 @@
+"""`config.yaml`, read as strictly as a task file: one typed value, or every problem with its line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import time, timedelta
+from pathlib import Path
+
+from lib.errors import Exit, TickdownError
+from lib.task import NOT_YET, Surroundings
+from lib.workspace import Workspace, fill, read_env_file
+from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
+from lib.zones import UnknownZone, get_zone
+
+KEYS = (
+    "timezone", "max_concurrent", "groups", "cwd_policies", "blackout", "database", "keep_runs", "ping_url", "notify",
+    "agents", "healer", "heal_timeout", "heals_per_day", "budget_usd_per_day",
+)  # fmt: skip
+NOTIFY_KEYS = ("telegram", "destinations", "default", "quiet_hours")
+TELEGRAM_KEYS = ("token", "base_url")
+DESTINATION_KEYS = ("chat", "thread")
+# Keys of later versions, with the value that changes nothing.
+LATER = {"groups": None, "blackout": None, "agents": None, "healer": None, "heal_timeout": "15m", "heals_per_day": "20",
+         "budget_usd_per_day": None}  # fmt: skip
+DEFAULT_DATABASE = "state/tickdown.db"
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    chat: str
+    thread: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    token: str = ""
+    base_url: str = "https://api.telegram.org"
+    destinations: Mapping[str, Destination] = field(default_factory=dict)
+    default: str | None = None
+    quiet_hours: tuple[time, time] | None = None
+
+    def destination(self, name: str | None) -> tuple[str, Destination] | None:
+        """Where an alert goes; None means nothing is configured, so it goes to stderr."""
+        key = name or self.default
+        found = self.destinations.get(key) if key else None
+        return (key, found) if key and found and self.token else None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    timezone: str = "local"
+    max_concurrent: int = 5
+    cwd_policies: Mapping[str, str] = field(default_factory=dict)
+    database: str = DEFAULT_DATABASE
+    keep_runs: timedelta = timedelta(days=90)
+    ping_url: str = ""
+    notify: Notify = Notify()
+
+    def surroundings(self) -> Surroundings:
+        return Surroundings(self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies))
+
+
+class ConfigError(TickdownError):
+    """The file is wrong. `partial` holds what could be read, so that somebody can still be told."""
+
+    def __init__(self, problems: list[Problem], partial: Config) -> None:
+        super().__init__("\n".join(problem.at("config.yaml") for problem in problems), Exit.USAGE)
+        self.partial = partial
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The configuration with the environment that it and the tasks are filled from."""
+
+    config: Config
+    environment: Mapping[str, str]
+    env_file: Mapping[str, str]
+
+
+def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) -> Settings:
+    from_file = read_env_file(workspace.env_file)
+    environment = {**from_file, **process_environment}
+    return Settings(load_config(workspace.config_file, environment), environment, from_file)
+
+
+def load_config(path: Path, environment: Mapping[str, str]) -> Config:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        return parse_config("", environment)
+    except UnicodeDecodeError as error:
+        raise ConfigError([Problem(1, "", f"not valid UTF-8 at byte {error.start}")], Config()) from None
+    except OSError as error:
+        raise ConfigError([Problem(1, "", f"can't be read: {error.strerror}")], Config()) from None
+    return parse_config(text, environment)
+
+
+def parse_config(text: str, environment: Mapping[str, str]) -> Config:
+    try:
+        root = parse_yaml(text)
+    except YamlError as error:
+        raise ConfigError([error.problem], Config()) from None
+    problems: list[Problem] = []
+    if root.kind != "map":
+        if root.value is not None:
+            raise ConfigError(
+                [Problem(root.line, "", f"{root.describe()} is not a list of `key: value` lines")], Config()
+            )
+        root = Node("map", 1, 0)
+    fields = Fields(root, KEYS, problems)
+    fields.unknown_as(warning=False, known=KEYS)
+    config = Config(
+        timezone=fields.read("timezone", "local", _zone),
+        max_concurrent=fields.whole("max_concurrent", 5, least=1, most=1000),
+        cwd_policies=_texts(fields, "cwd_policies"),
+        database=_database(fields),
+        keep_runs=fields.duration("keep_runs", timedelta(days=90)) or timedelta(days=90),
+        ping_url=_url(fields, "ping_url", "", environment),
+        notify=_notify(fields, environment),
+    )
+    _refuse_later(fields)
+    if problems:
+        raise ConfigError(problems, config)
+    return config
+
+
+def _zone(node: Node) -> str:
+    name = as_text(node)
+    try:
+        get_zone(name)
+    except UnknownZone as error:
+        raise ValueError(str(error)) from None
+    return name
+
+
+def _texts(fields: Fields, name: str) -> dict[str, str]:
+    result = {}
+    for key, node in fields.mapping(name):
+        try:
+            result[key] = as_text(node)
+        except ValueError as error:
+            fields.refuse(f"{name}.{key}", str(error), node.line)
+    return result
+
+
+def _database(fields: Fields) -> str:
+    text = fields.text("database", DEFAULT_DATABASE)
+    if "://" in text:
+        fields.refuse("database", f"{text.partition('://')[0]}://… is {NOT_YET}; a path such as {DEFAULT_DATABASE}")
+        return DEFAULT_DATABASE
+    return text
+
+
+def _url(fields: Fields, name: str, default: str, environment: Mapping[str, str]) -> str:
+    url, _ = fill(fields.text(name, default), environment)
+    if url and not re.match(r"https?://[^\s/]+", url):
+        fields.refuse(name, f"{url!r} is not an http:// or https:// address")
+        return default
+    return url.rstrip("/")
+
+
+def _section(fields: Fields, name: str, known: tuple[str, ...]) -> Fields:
+    node = fields.given(name)
+    if node is not None and node.kind != "map":
+        fields.refuse(name, f"{node.describe()} is not accepted; a mapping with {', '.join(known)}", node.line)
+        node = None
+    section = Fields(node or Node("map", fields.line(name), 0), known, fields.problems, f"{fields.prefix}{name}.")
+    section.unknown_as(warning=False, known=known)
+    return section
+
+
+def _notify(fields: Fields, environment: Mapping[str, str]) -> Notify:
+    notify = _section(fields, "notify", NOTIFY_KEYS)
+    telegram = _section(notify, "telegram", TELEGRAM_KEYS)
+    token, _ = fill(telegram.text("token", "${TELEGRAM_BOT_TOKEN}"), environment)
+    destinations = {}
+    for name, node in notify.mapping("destinations"):
+        if node.kind != "map":
+            notify.refuse(
+                f"destinations.{name}", f"{node.describe()} is not accepted; a mapping with chat and thread", node.line
+            )
+            continue
+        one = Fields(node, DESTINATION_KEYS, fields.problems, f"notify.destinations.{name}.")
+        one.unknown_as(warning=False, known=DESTINATION_KEYS)
+        destinations[name] = _destination(one, environment)
+    default = notify.text("default") or None
+    if default is not None and default not in destinations:
+        notify.refuse("default", f"{default!r} is not one of notify.destinations ({', '.join(destinations) or 'none'})")
+        default = None
+    return Notify(
+        token=token.strip(),
+        base_url=_url(telegram, "base_url", "https://api.telegram.org", environment),
+        destinations=destinations,
+        default=default or (next(iter(destinations)) if len(destinations) == 1 else None),
+        quiet_hours=notify.read("quiet_hours", None, _quiet_hours),
+    )
+
+
+def _destination(fields: Fields, environment: Mapping[str, str]) -> Destination:
+    def chat_id(node: Node) -> str:
+        if isinstance(node.value, int) and not isinstance(node.value, bool):
+            return node.text
+        return fill(as_text(node), environment)[0]
+
+    chat = fields.read("chat", "", chat_id)
+    if not chat:
+        fields.refuse("chat", "required; the number of the chat, or @name of a channel")
+    thread = fields.read("thread", None, lambda node: as_whole(node, 1, 2**53))
+    return Destination(chat, thread)
+
+
+def _quiet_hours(node: Node) -> tuple[time, time] | None:
+    text = as_text(node)
+    if not text.strip():
+        return None
+    match = re.fullmatch(r"\s*([0-9]{1,2}):([0-9]{2})\s*-\s*([0-9]{1,2}):([0-9]{2})\s*", text)
+    try:
+        if match is None:
+            raise ValueError
+        start, end = time(int(match[1]), int(match[2])), time(int(match[3]), int(match[4]))
+    except ValueError:
+        raise ValueError(f"{text!r} is not accepted; write 22:00-07:00") from None
+    if start == end:
+        raise ValueError(f"{text!r} begins and ends at the same time; write 22:00-07:00")
+    return start, end
+
+
+def _refuse_later(fields: Fields) -> None:
+    for name, neutral in LATER.items():
+        node = fields.given(name)
+        if node is None or (node.kind != "scalar" and not (node.items or node.entries)):
+            continue
+        if node.kind != "scalar" or node.text != neutral:
+            fields.refuse(name, NOT_YET)

@@ -1,0 +1,229 @@
+"""Emptying the outbox: each alert goes to Telegram, or to stderr where nothing is configured, and is then stamped."""
+
+from __future__ import annotations
+
+import html
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta, tzinfo
+
+from lib.config import Config, Destination, Notify
+from lib.log import Log
+from lib.model import Alert, Ticket, TicketKind
+from lib.process import host_name
+from lib.redact import Redactor
+from lib.store import alerts as outbox
+from lib.store.alerts import Outgoing
+from lib.store.database import Database
+from lib.terminal import printable
+from lib.zones import get_zone
+
+DIGEST_ABOVE = 5
+LIMIT = 4096  # characters that Telegram takes in one message
+TIMEOUT = (5, 15)
+LONGEST_WAIT = timedelta(hours=1)
+_PERMANENT = (400, 401, 403, 404)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One thing to send: an alert, or several as a digest."""
+
+    parts: tuple[Outgoing, ...]
+
+    @property
+    def ids(self) -> list[int]:
+        return [part.id for part in self.parts]
+
+
+class SendError(Exception):
+    """`permanent`: it will never arrive. `wait`: the other side said how long to stay away."""
+
+    def __init__(self, message: str, *, permanent: bool = False, wait: timedelta | None = None) -> None:
+        super().__init__(message)
+        self.permanent, self.wait = permanent, wait
+
+
+def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: datetime) -> None:
+    """Send what is due. What can't be sent now stays for a later tick; an outage costs one try, not one per alert."""
+    if not outbox.any_pending(db):
+        return
+    zone = get_zone(config.timezone)
+    for name, parts in _by_destination(outbox.lease_due(db, now), config.notify).items():
+        quiet = is_quiet(now, zone, config.notify.quiet_hours)
+        kept = [part for part in parts if quiet and not part.alert.forced]
+        if kept:
+            outbox.hold(db, [part.id for part in kept])
+        target = config.notify.destination(name)
+        send = _to_stderr if target is None else _telegram(config.notify, target[1])
+        messages = bundle([part for part in parts if part not in kept])
+        for index, message in enumerate(messages):
+            problem = _send(db, send, message, redactor, log, now)
+            if problem is not None and not problem.permanent:
+                rest = [part_id for later in messages[index + 1 :] for part_id in later.ids]
+                outbox.put_back(db, rest, "waiting behind another alert", _not_before(problem, now))
+                break
+
+
+def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:
+    groups: dict[str, list[Outgoing]] = {}
+    for part in parts:
+        groups.setdefault(part.alert.destination or notify.default or "", []).append(part)
+    return groups
+
+
+def is_quiet(now: datetime, zone: tzinfo, hours: tuple[time, time] | None) -> bool:
+    if hours is None:
+        return False
+    start, end = hours
+    clock = now.astimezone(zone).time()
+    return start <= clock < end if start < end else clock >= start or clock < end
+
+
+def bundle(parts: list[Outgoing]) -> list[Message]:
+    """What was held through quiet hours leaves as one digest; so does everything when there is too much of it."""
+    if len(parts) > DIGEST_ABOVE:
+        return [Message(tuple(parts))]
+    held = tuple(part for part in parts if part.held)
+    single = [Message((part,)) for part in parts if not part.held]
+    return ([Message(held)] if held else []) + single
+
+
+def _send(
+    db: Database,
+    send: Callable[[Message, Redactor], None],
+    message: Message,
+    redactor: Redactor,
+    log: Log,
+    now: datetime,
+) -> SendError | None:
+    try:
+        send(message, redactor)
+    except SendError as error:
+        reason = redactor.text(str(error))
+        log.warning("alert_not_sent", alerts=message.ids, error=reason, permanent=error.permanent)
+        if error.permanent:
+            titles = "; ".join(part.alert.title for part in message.parts)
+            task_id = message.parts[0].alert.task_id if len(message.parts) == 1 else None
+            body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
+            ticket = Ticket(TicketKind.ALERT_FAILED, "an alert can't be delivered", redactor.text(body), task_id)
+            outbox.refused(db, message.ids, reason, ticket, now)
+            _to_stderr(message, redactor)
+        else:
+            outbox.put_back(db, message.ids, reason, _not_before(error, now))
+        return error
+    outbox.sent(db, message.ids, now)
+    return None
+
+
+def _not_before(error: SendError, now: datetime) -> datetime | None:
+    return None if error.wait is None else now + min(error.wait, LONGEST_WAIT)
+
+
+# --- texts -----------------------------------------------------------------------------------------------------
+
+
+def plain_text(message: Message, redactor: Redactor) -> str:
+    alerts = [part.alert for part in message.parts]
+    if len(alerts) == 1:
+        alert = alerts[0]
+        body = "\n".join(text for text in (alert.body, _indented(alert.output)) if text)
+        text = f"tickdown on {host_name()}: {alert.title}\n{body}"
+    else:
+        lines = [f"- {alert.title}: {_first_line(alert)}" for alert in alerts]
+        text = "\n".join([f"tickdown on {host_name()}: {len(alerts)} alerts", *lines])
+    return printable(redactor.text(text))
+
+
+def html_text(message: Message, redactor: Redactor) -> str:
+    """For Telegram: escaped, and cut before escaping so that no entity or tag is cut in two."""
+    alerts = [part.alert for part in message.parts]
+
+    def escape(text: str) -> str:
+        return html.escape(printable(redactor.text(text)), quote=False)
+
+    if len(alerts) > 1:
+        text = f"<b>{escape(f'{len(alerts)} alerts on {host_name()}')}</b>"
+        for index, alert in enumerate(alerts):
+            line = f"\n• <b>{escape(alert.title[:200])}</b>: {escape(_first_line(alert)[:200])}"
+            more = f"\n… and {len(alerts) - index} more: scheduler.py history"
+            if len(text) + len(line) + len(more) > LIMIT:
+                return text + more
+            text += line
+        return text
+    alert = alerts[0]
+    head = f"<b>{escape(alert.title[:300])}</b>\n{escape(alert.body[:1500])}\n<i>{escape(host_name())}</i>"
+    output = alert.output
+    while output:
+        text = f"{head}\n<pre>{escape(output)}</pre>"
+        if len(text) <= LIMIT:
+            return text
+        output = output[len(output) // 8 + 1 :]
+    return head if len(head) <= LIMIT else f"<b>{escape(alert.title[:300])}</b>"
+
+
+def _first_line(alert: Alert) -> str:
+    return next((line for line in alert.body.splitlines() if line.strip()), "")
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  | {line}" for line in text.splitlines())
+
+
+# --- the ways out ----------------------------------------------------------------------------------------------
+
+
+def _to_stderr(message: Message, redactor: Redactor) -> None:
+    """Where cron picks it up and mails it."""
+    print(plain_text(message, redactor), file=sys.stderr, flush=True)
+
+
+def _telegram(notify: Notify, destination: Destination) -> Callable[[Message, Redactor], None]:
+    def send(message: Message, redactor: Redactor) -> None:
+        import requests
+
+        payload: dict[str, object] = {
+            "chat_id": destination.chat,
+            "text": html_text(message, redactor),
+            "parse_mode": "HTML",
+            "link_preview_options": {"is_disabled": True},
+        }
+        if destination.thread is not None:
+            payload["message_thread_id"] = destination.thread
+        url = f"{notify.base_url}/bot{notify.token}/sendMessage"
+        try:
+            answer = requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False)
+        except requests.RequestException as error:
+            # The text of the error has the address in it, and the address has the token in it.
+            raise SendError(f"Telegram can't be reached: {type(error).__name__}") from None
+        _judge_answer(answer.status_code, answer.headers.get("Retry-After"), answer.content[:10_000])
+
+    return send
+
+
+def _judge_answer(status: int, retry_after: str | None, content: bytes) -> None:
+    import json
+
+    try:
+        parsed = json.loads(content)
+    except ValueError:
+        parsed = None
+    body = parsed if isinstance(parsed, dict) else {}
+    description = str(body.get("description") or "no description")[:300]
+    if status == 200 and body.get("ok") is True:
+        return
+    if status == 429:
+        parameters = body.get("parameters")
+        asked = parameters.get("retry_after") if isinstance(parameters, dict) else retry_after
+        raise SendError(f"Telegram asks to wait: {description}", wait=_seconds(asked))
+    if status in _PERMANENT:
+        raise SendError(f"Telegram refuses (HTTP {status}): {description}", permanent=True)
+    raise SendError(f"Telegram answered HTTP {status}: {description}")
+
+
+def _seconds(asked: object) -> timedelta:
+    try:
+        return timedelta(seconds=min(max(1.0, float(str(asked))), LONGEST_WAIT.total_seconds()))
+    except ValueError:
+        return timedelta(seconds=30)

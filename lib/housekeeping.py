@@ -1,0 +1,62 @@
+"""Once a day: what is older than the configuration keeps goes, the logs with their rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lib.execute import Context
+from lib.store import ticks
+from lib.store.runs import running_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    before: str
+    runs: int
+    logs: int
+
+
+def prune(context: Context, now: datetime) -> Pruned:
+    config = context.settings.config
+    before = now - config.keep_runs
+    removed = ticks.remove_old_runs(context.db, before)
+    ticks.remove_old_bookkeeping(context.db, config.keep_runs, now)
+    logs = sum(_remove(context.workspace.root / log) for log in removed if log)
+    logs += _remove_strays(context, before)
+    pruned = Pruned(before.isoformat(timespec="seconds"), len(removed), logs)
+    context.log.info("pruned", runs=pruned.runs, logs=pruned.logs, before=pruned.before)
+    return pruned
+
+
+def prune_daily(context: Context, now: datetime) -> None:
+    if ticks.claim_daily(context.db, "last_prune", now):
+        prune(context, now)
+
+
+def _remove(path: Path) -> int:
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return 0
+    try:
+        path.parent.rmdir()
+    except OSError:
+        pass  # other logs are in it
+    return 1
+
+
+def _remove_strays(context: Context, before: datetime) -> int:
+    """Logs that no row knows of (their database was set aside, or a prune was cut off)."""
+    folder = context.workspace.logs / "runs"
+    if not folder.is_dir():
+        return 0
+    old = [path for path in folder.glob("*/*.log") if path.stat().st_mtime < before.timestamp()]
+    known = {run.run_id for run in running_runs(context.db)}
+    known |= (
+        {row["run_id"] for row in context.db.all("SELECT run_id FROM task_runs WHERE log IS NOT NULL")}
+        if old
+        else set()
+    )
+    return sum(_remove(path) for path in old if path.stem not in known)

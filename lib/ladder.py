@@ -1,0 +1,166 @@
+"""What follows an outcome: the next step of a run, and when it is over, what it means for the task.
+
+Healing and the finer outcome classes are rungs to come; without a healer a failed task is retried if it asks for
+that, counted, reported at the 1st and 3rd failure, and suspended at `suspend_after`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lib.model import FAILURES, ErrorClass, Facts, NotifyOn, RunStatus
+from lib.task import Task
+
+# A retry further away than this is not waited for: it becomes a run of its own.
+LONGEST_WAIT = timedelta(seconds=60)
+REMIND_EVERY = timedelta(hours=24)
+ESCALATE_AT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How one attempt ended."""
+
+    status: RunStatus
+    exit_code: int | None = None
+    signal: int | None = None
+    error_class: ErrorClass | None = None
+    error: str | None = None
+
+
+def classify(exit_code: int | None, signal: int | None, error: str | None = None) -> Outcome:
+    """The outcome of a process that ended by itself."""
+    if exit_code == 0:
+        return Outcome(RunStatus.SUCCESS, 0)
+    if signal is not None:
+        return Outcome(RunStatus.FAILED, None, signal, ErrorClass.ERROR, error or f"ended by signal {signal}")
+    if exit_code in (126, 127):
+        meaning = "not executable" if exit_code == 126 else "command not found"
+        return Outcome(
+            RunStatus.FAILED, exit_code, None, ErrorClass.MISSING_TOOL, error or f"exit code {exit_code} ({meaning})"
+        )
+    return Outcome(RunStatus.FAILED, exit_code, None, ErrorClass.ERROR, error or f"exit code {exit_code}")
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    status: RunStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """The run ends as failed now, and a new run follows at this time."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rerun:
+    """Once more in the same occurrence, because the first try was interrupted from outside."""
+
+
+Step = Finish | Retry | FollowUp | Rerun
+
+
+def next_step(
+    task: Task, outcome: Outcome, retries_used: int, interruptions: int, now: datetime, next_regular: datetime | None
+) -> Step:
+    """`retries_used` counts over the whole chain of follow-ups; `next_regular` is the coming scheduled occurrence."""
+    if outcome.status is RunStatus.ORPHANED:
+        if task.rerun_interrupted and interruptions <= 1:
+            return Rerun()
+        return Finish(RunStatus.ORPHANED)
+    if outcome.status is not RunStatus.FAILED or retries_used >= task.retries:
+        return Finish(outcome.status)
+    if task.retry_delay <= LONGEST_WAIT:
+        return Retry(task.retry_delay)
+    at = now + task.retry_delay
+    # A retry later than the next occurrence would never come up, and its failure never count: that one is the retry.
+    return FollowUp(at) if next_regular is None or at < next_regular else Finish(outcome.status)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a finished run means for its task: new counters, and who is to be told what."""
+
+    failures: int
+    incident: str | None
+    incident_since: datetime | None
+    incident_alerted_at: datetime | None
+    alert: str | None = None
+    forced: bool = False
+    tickets: tuple[str, ...] = ()
+    suspend: bool = False
+
+
+def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime) -> Verdict:
+    """The effect of a run that is really over (not of one that a follow-up will decide)."""
+    if outcome.status is RunStatus.SUCCESS:
+        return _after_success(task, facts)
+    if outcome.status not in FAILURES:
+        # Cancelled is a person's doing, orphaned the machine's: neither counts against the task.
+        alert = "interrupted" if outcome.status is RunStatus.ORPHANED and task.notify_on is not NotifyOn.NEVER else None
+        return Verdict(facts.failures, facts.incident, facts.incident_since, facts.incident_alerted_at, alert=alert)
+    return _after_failure(task, facts, outcome, now)
+
+
+def _after_success(task: Task, facts: Facts) -> Verdict:
+    alert = None
+    if facts.incident_alerted_at is not None and task.notify_on is not NotifyOn.NEVER:
+        alert = "recovered"
+    elif task.notify_on in (NotifyOn.SUCCESS, NotifyOn.ALWAYS):
+        alert = "success"
+    return Verdict(0, None, None, None, alert=alert)
+
+
+def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime) -> Verdict:
+    failures = facts.failures + 1
+    signature = error_signature(outcome)
+    same = facts.incident == signature
+    since = facts.incident_since if facts.incident and facts.incident_since else now
+    tickets = ["timeout"] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
+    suspend = failures >= task.suspend_after and task.enabled
+    if suspend:
+        alert, forced = "suspended", True
+        tickets.append("suspended")
+    elif failures == ESCALATE_AT:
+        alert, forced = "still failing", True
+        tickets.append("failing")
+    elif not same:
+        alert, forced = "failed", False
+    elif task.notify_on is NotifyOn.ALWAYS or _reminder_due(facts, now):
+        alert, forced = "reminder", False
+    else:
+        alert, forced = "", False
+    silent = task.notify_on is NotifyOn.NEVER or (task.notify_on is NotifyOn.SUCCESS and not forced)
+    told = bool(alert) and not silent
+    return Verdict(
+        failures=failures,
+        incident=signature,
+        incident_since=since,
+        incident_alerted_at=now if told else facts.incident_alerted_at,
+        alert=alert if told else None,
+        forced=forced,
+        tickets=tuple(tickets),
+        suspend=suspend,
+    )
+
+
+def _reminder_due(facts: Facts, now: datetime) -> bool:
+    return facts.incident_alerted_at is None or now - facts.incident_alerted_at >= REMIND_EVERY
+
+
+def error_signature(outcome: Outcome) -> str:
+    """Equal for the same trouble on different days: numbers and the like do not count."""
+    text = re.sub(r"0x[0-9a-fA-F]+|[0-9]+", "#", outcome.error or "")
+    code = outcome.exit_code if outcome.exit_code is not None else f"signal {outcome.signal}"
+    words = f"{outcome.status}|{outcome.error_class}|{code}|{text}"
+    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:16]

@@ -1,0 +1,107 @@
+"""One lock per task, held by the operating system, with its owner's identity inside.
+
+The kernel lets go of it when the owner dies, so a crash never leaves a task locked; the text in the file is for
+those who wait: who holds it, which processes are at work, and until when that is still in order.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from lib.errors import TickdownError
+from lib.model import Owner
+from lib.times import from_store, to_store
+from lib.workspace import PRIVATE_FILE, make_private_dir
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What the lock file tells."""
+
+    owner: Owner
+    task_id: str
+    run_id: str
+    attempt: int
+    child: tuple[int, int] | None
+    # The same moment twice: for people, and on the clock that nobody can set (it counts from boot, for all processes).
+    deadline: datetime
+    deadline_monotonic: float
+
+
+class TaskLock:
+    def __init__(self, folder: Path, task_id: str) -> None:
+        self.path = folder / f"{task_id}.lock"
+        self._descriptor: int | None = None
+
+    def acquire(self) -> bool:
+        """Try once. The lock is never inherited by a child, so it can't outlive this process."""
+        from filelock import lock_descriptor
+
+        make_private_dir(self.path.parent)
+        try:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+        except OSError as error:
+            raise TickdownError(f"the lock {self.path} can't be opened: {error.strerror}") from None
+        try:
+            locked = lock_descriptor(descriptor, blocking=False)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not locked:
+            os.close(descriptor)
+            return False
+        self._descriptor = descriptor
+        return True
+
+    def write(self, holder: Holder) -> None:
+        assert self._descriptor is not None
+        record = {
+            "host": holder.owner.host,
+            "pid": holder.owner.pid,
+            "pid_started": holder.owner.started,
+            "boot_id": holder.owner.boot_id,
+            "task_id": holder.task_id,
+            "run_id": holder.run_id,
+            "attempt": holder.attempt,
+            "pgid": holder.child[0] if holder.child else None,
+            "pgid_started": holder.child[1] if holder.child else None,
+            "deadline": to_store(holder.deadline),
+            "deadline_monotonic": round(holder.deadline_monotonic, 3),
+        }
+        text = json.dumps(record).encode() + b"\n"
+        os.pwrite(self._descriptor, text, 0)
+        os.ftruncate(self._descriptor, len(text))
+
+    def release(self) -> None:
+        if self._descriptor is not None:
+            from filelock import unlock_descriptor
+
+            # The file stays: removing a lock file lets two processes hold "the" lock. Its text goes with its owner.
+            os.ftruncate(self._descriptor, 0)
+            unlock_descriptor(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def read_holder(folder: Path, task_id: str) -> Holder | None:
+    """The text of a lock file; None if there is none or it is being written this moment."""
+    try:
+        descriptor = os.open(folder / f"{task_id}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            record = json.loads(file.read(10_000))
+        pgid = record["pgid"]
+        return Holder(
+            owner=Owner(str(record["host"]), int(record["pid"]), int(record["pid_started"]), str(record["boot_id"])),
+            task_id=str(record["task_id"]),
+            run_id=str(record["run_id"]),
+            attempt=int(record["attempt"]),
+            child=(int(pgid), int(record["pgid_started"])) if pgid else None,
+            deadline=from_store(record["deadline"]),
+            deadline_monotonic=float(record["deadline_monotonic"]),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

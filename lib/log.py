@@ -1,0 +1,63 @@
+"""`logs/scheduler.log`: one JSON object per line, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lib.redact import Redactor
+from lib.workspace import PRIVATE_FILE, make_private_dir, private_opener
+
+ROTATE_AT = 10 * 1024 * 1024
+KEEP = 5
+
+
+class Log:
+    """Each event is one write to a file opened for appending, so lines of several ticks never mix."""
+
+    def __init__(self, folder: Path, redactor: Redactor) -> None:
+        self.path = folder / "scheduler.log"
+        self.redactor = redactor
+
+    def info(self, event: str, **details: object) -> None:
+        self._write("info", event, details)
+
+    def warning(self, event: str, **details: object) -> None:
+        self._write("warning", event, details)
+
+    def error(self, event: str, **details: object) -> None:
+        self._write("error", event, details)
+
+    def _write(self, level: str, event: str, details: dict[str, object]) -> None:
+        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
+        record = {"timestamp": stamp, "level": level, "event": event, **details}
+        line = json.dumps(self.redactor.tree(record), default=str) + "\n"
+        try:
+            make_private_dir(self.path.parent)
+            with open(self.path, "ab", buffering=0, opener=private_opener) as file:
+                file.write(line.encode())
+        except OSError:
+            pass  # a log that can't be written must not stop the work it tells of
+
+    def rotate(self) -> None:
+        """Called once per tick. The lock keeps two ticks from rotating one after the other."""
+        try:
+            if self.path.stat().st_size < ROTATE_AT:
+                return
+            from filelock import lock_descriptor
+
+            guard = os.open(self.path.with_suffix(".rotate"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+            try:
+                if lock_descriptor(guard, blocking=False) and self.path.stat().st_size >= ROTATE_AT:
+                    for number in range(KEEP - 1, 0, -1):
+                        older = Path(f"{self.path}.{number}")
+                        if older.exists():
+                            older.rename(f"{self.path}.{number + 1}")
+                    self.path.rename(f"{self.path}.1")
+            finally:
+                os.close(guard)
+        except OSError:
+            pass

@@ -1,0 +1,222 @@
+"""The words of the program: every state, status and reason by name, and the small records that travel.
+
+Statuses appear three times and must agree: here, in the CHECK constraints of `store/schema.py`, and in the
+drawing in ARCHITECTURE.md. A test compares them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class RunStatus(StrEnum):
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+    TIMEOUT = "timeout"
+    KILLED = "killed"
+    ORPHANED = "orphaned"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+    MISSED = "missed"
+
+
+# The ends that count against a task.
+FAILURES = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.KILLED})
+
+
+class TaskState(StrEnum):
+    ACTIVE = "active"
+    RUNNING = "running"
+    PAUSED = "paused"
+    SUSPENDED = "suspended"
+    DISABLED = "disabled"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    REJECTED = "rejected"
+
+
+class DisabledReason(StrEnum):
+    AUTO_SUSPENDED = "auto_suspended"
+    RETIRED = "retired"
+    PAUSED = "paused"
+    BY_CHOICE = "by_choice"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+class Source(StrEnum):
+    """Why a run starts when it does."""
+
+    BASELINE_CRON = "baseline-cron"
+    BASELINE_INTERVAL = "baseline-interval"
+    ONE_SHOT = "one-shot"
+    AI_INTERVAL = "ai-interval"
+    AI_ONESHOT = "ai-oneshot"
+    CLAMPED_MIN = "clamped-min"
+    CLAMPED_MAX = "clamped-max"
+    PAUSED = "paused"
+    CATCH_UP = "catch-up"
+    REBOOT = "reboot"
+    AFTER = "after"
+    RETRY = "retry"
+    MANUAL = "manual"
+
+
+class SkipReason(StrEnum):
+    """Why a due occurrence did not start."""
+
+    DISABLED = "disabled"
+    PAUSED = "paused"
+    ALREADY_RUNNING = "already_running"
+    AT_CAPACITY = "at_capacity"
+    NOT_DUE = "not_due"
+    MANUAL_ONLY = "manual_only"
+    BLACKOUT = "blackout"
+    BUDGET_EXCEEDED = "budget_exceeded"
+    COMMENT = "comment"
+    MISSING_AGENT = "missing_agent"
+    REJECTED = "rejected"
+
+
+class ErrorClass(StrEnum):
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    MISSING_TOOL = "missing_tool"
+    AUTH = "auth"
+    TRANSIENT = "transient"
+    BUDGET = "budget"
+
+
+class Rung(StrEnum):
+    """The step of the ladder that an attempt stands on."""
+
+    RUN = "run"
+    RERUN = "rerun"
+    RETRY = "retry"
+
+
+class CatchUp(StrEnum):
+    ONCE = "once"
+    SKIP = "skip"
+    ALL = "all"
+
+
+class NotifyOn(StrEnum):
+    FAILURE = "failure"
+    SUCCESS = "success"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+class TicketKind(StrEnum):
+    FAILING = "failing"
+    SUSPENDED = "suspended"
+    TIMEOUT = "timeout"
+    CRASH = "crash"
+    ALERT_FAILED = "alert_failed"
+
+
+class AlertStatus(StrEnum):
+    PENDING = "pending"
+    SENT = "sent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A message for people, before it has been recorded."""
+
+    kind: str
+    title: str
+    body: str = ""
+    output: str = ""
+    forced: bool = False
+    destination: str | None = None
+    task_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    kind: TicketKind
+    title: str
+    body: str
+    task_id: str | None = None
+    run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One due moment of one task. `key` is what makes its run unique."""
+
+    task_id: str
+    at: datetime
+    source: Source
+    key: str
+    start_at: datetime
+    follows: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process, named so that a later process with the same pid can't be taken for it."""
+
+    host: str
+    pid: int
+    started: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the store remembers of one task: the input of every decision about it."""
+
+    task_id: str
+    armed_at: datetime
+    last_occurrence: datetime | None = None
+    last_end: datetime | None = None
+    boot_id: str = ""
+    paused_until: datetime | None = None
+    suspend_pending: bool = False
+    failures: int = 0
+    incident: str | None = None
+    incident_since: datetime | None = None
+    incident_alerted_at: datetime | None = None
+    deferred: datetime | None = None
+    retry_at: datetime | None = None
+    retry_follows: str | None = None
+    retries_used: int = 0
+    running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A row of `task_runs`."""
+
+    run_id: str
+    task_id: str
+    key: str
+    status: RunStatus
+    source: Source
+    scheduled_for: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    exit_code: int | None
+    signal: int | None
+    attempts: int
+    reason: str | None
+    count: int
+    last_scheduled_for: datetime | None
+    host: str
+    trace_id: str | None
+    error: str | None
+    error_class: str | None
+    log: str | None
+    summary: str | None
+    follows: str | None
+    interruptions: int
+    stop_requested: bool
+    owner: Owner | None = field(default=None)

@@ -1,0 +1,36 @@
+"""Telling a watcher in the Healthchecks style that a tick began, ended well, or failed."""
+
+from __future__ import annotations
+
+import threading
+
+from lib.log import Log
+
+TIMEOUT = (3, 5)
+
+
+class Pinger:
+    """Each ping goes out in the background: a watcher that stalls must not hold up a single task."""
+
+    def __init__(self, url: str, tick_id: str, log: Log) -> None:
+        self.url, self.tick_id, self.log = url, tick_id, log
+        self._threads: list[threading.Thread] = []
+
+    def send(self, suffix: str = "") -> None:
+        if self.url:
+            thread = threading.Thread(target=self._get, args=(self.url + suffix,), daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def finish(self) -> None:
+        for thread in self._threads:
+            thread.join(timeout=sum(TIMEOUT))
+
+    def _get(self, url: str) -> None:
+        import requests
+
+        try:
+            # `rid` tells the watcher which start belongs to which end, since ticks overlap.
+            requests.get(url, params={"rid": self.tick_id}, timeout=TIMEOUT)
+        except requests.RequestException as error:
+            self.log.warning("ping_failed", error=type(error).__name__)

@@ -1,0 +1,142 @@
+"""What died or hangs: runs whose owner is gone are taken over, owners that hang are proven, ended and replaced."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from lib.execute import Context, Execution
+from lib.ladder import Outcome
+from lib.lock import Holder, TaskLock, read_holder
+from lib.model import ErrorClass, Run, RunStatus, Source
+from lib.process import Child, Termination, boot_id, host_name, is_alive, send_signal
+from lib.schedule import Manual
+from lib.store import runs
+from lib.supervisor import Job
+from lib.task import Task
+
+STALE_AFTER = 60.0
+TERM_GRACE = 10.0
+# How long a supervisor that was only slow gets to notice that its task has been ended.
+LET_GO_WITHIN = 3.0
+LOOK_EVERY = 0.2
+
+
+def recover(
+    context: Context, tasks: dict[str, Task], now: datetime, monotonic: float, add: Callable[[Job], None]
+) -> None:
+    """Look at every run that says it is running on this host. `tasks` by lower-case id."""
+    for run in runs.running_runs(context.db):
+        if run.owner is None or run.host != host_name() or run.owner == context.owner:
+            continue
+        task = tasks.get(run.task_id.lower()) or _stand_in(run)
+        if not task.enabled and run.source is not Source.MANUAL:
+            task = replace(task, rerun_interrupted=False)  # switched off meanwhile: it is not started again
+        holder = read_holder(context.workspace.locks, run.task_id)
+        if holder is not None and holder.run_id != run.run_id:
+            holder = None
+        if not is_alive(run.owner):
+            _take_over_orphan(context, task, run, holder, now, monotonic, add)
+        elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
+            context.log.warning("owner_hangs", task_id=run.task_id, run_id=run.run_id, pid=run.owner.pid)
+            add(HungRun(context, task, run, holder, monotonic))
+
+
+def _stand_in(run: Run) -> Task:
+    """For a run whose task file is gone or broken: enough to record its end, never to run it again."""
+    return Task(id=run.task_id, schedule=Manual(), zone=UTC, path="", enabled=False, rerun_interrupted=False)
+
+
+def _take_over_orphan(
+    context: Context,
+    task: Task,
+    run: Run,
+    holder: Holder | None,
+    now: datetime,
+    monotonic: float,
+    add: Callable[[Job], None],
+) -> None:
+    lock = TaskLock(context.workspace.locks, run.task_id)
+    if not lock.acquire():
+        return  # another tick is at it
+    current = runs.get_run(context.db, run.run_id)
+    if current is None or current.status is not RunStatus.RUNNING or current.owner != run.owner:
+        lock.release()
+        return
+    assert run.owner is not None
+    died = (
+        "the machine was restarted" if run.owner.boot_id != boot_id() else f"its supervisor (pid {run.owner.pid}) died"
+    )
+    execution = _execution(context, task, lock, run)
+    execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
+    add(execution)
+
+
+def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:
+    scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
+    return Execution(context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "")
+
+
+class HungRun:
+    """A run far past its deadline whose supervisor lives but does nothing. Its processes are ended first; if the lock
+    is still held then, the supervisor too; then the run is recorded as killed."""
+
+    def __init__(self, context: Context, task: Task, run: Run, holder: Holder, monotonic: float) -> None:
+        self.context, self.task, self.run = context, task, run
+        self.child: Child | None = None
+        self.wake_at: float | None = monotonic
+        self.killed_owner = False
+        self.successor: Execution | None = None
+        self._lock = TaskLock(context.workspace.locks, run.task_id)
+        self._termination: Termination | None = Termination(run.run_id, holder.child, TERM_GRACE, monotonic)
+        self._let_go_by = 0.0
+
+    @property
+    def done(self) -> bool:
+        return self.wake_at is None
+
+    def on_output(self) -> None: ...
+
+    def on_exit(self, now: datetime, monotonic: float) -> None: ...
+
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool = False) -> None:
+        self.wake_at = None
+
+    def on_time(self, now: datetime, monotonic: float) -> None:
+        if self._termination is not None:
+            self.wake_at = self._termination.step(monotonic)
+            if self.wake_at is not None:
+                return
+            self._termination = None
+            self._let_go_by = monotonic + LET_GO_WITHIN
+        if self._lock.acquire():
+            self._record(now, monotonic)
+        elif monotonic < self._let_go_by or self.killed_owner:
+            self.wake_at = monotonic + LOOK_EVERY
+        else:
+            self._end_owner(monotonic)
+
+    def _end_owner(self, monotonic: float) -> None:
+        """Only the very process that claimed the run: a recycled pid is left alone."""
+        owner = self.run.owner
+        assert owner is not None
+        self.killed_owner = owner.boot_id == boot_id() and send_signal(owner.pid, owner.started, signal.SIGKILL)
+        self.context.log.warning(
+            "owner_ended", task_id=self.task.id, run_id=self.run.run_id, pid=owner.pid, signalled=self.killed_owner
+        )
+        # Not ended by us, so somebody else holds the lock now: theirs to finish.
+        self.wake_at = monotonic + LOOK_EVERY if self.killed_owner else None
+
+    def _record(self, now: datetime, monotonic: float) -> None:
+        self.wake_at = None
+        current = runs.get_run(self.context.db, self.run.run_id)
+        if current is None or current.status is not RunStatus.RUNNING or current.owner != self.run.owner:
+            self._lock.release()  # its supervisor woke up and recorded the end itself
+            return
+        why = Outcome(
+            RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error="did not end in time and its supervisor hung"
+        )
+        self.successor = _execution(self.context, self.task, self._lock, self.run)
+        self.successor.take_over(self.run, None, why, now, monotonic)

@@ -1,0 +1,167 @@
+"""The outbox and the tickets: what people must hear of is a row first, and is sent from the row."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from lib.model import Alert, AlertStatus, Ticket, TicketKind
+from lib.store.database import Database
+from lib.times import from_store, to_store
+
+LEASE = timedelta(seconds=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """An alert in the outbox."""
+
+    id: int
+    created_at: datetime
+    alert: Alert
+    held: bool
+
+
+def add_alert(connection: sqlite3.Connection, alert: Alert, now: datetime) -> None:
+    connection.execute(
+        "INSERT INTO alerts (created_at, kind, task_id, run_id, forced, destination, title, body, output)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (to_store(now), alert.kind, alert.task_id, alert.run_id, int(alert.forced), alert.destination, alert.title,
+         alert.body, alert.output),
+    )  # fmt: skip
+
+
+def add_alert_once_per(db: Database, alert: Alert, period: timedelta, now: datetime) -> bool:
+    """For trouble that every tick would report again."""
+    with db.transaction() as connection:
+        row = connection.execute(
+            "SELECT 1 FROM alerts WHERE kind = ? AND title = ? AND created_at > ? LIMIT 1",
+            (alert.kind, alert.title, to_store(now - period)),
+        ).fetchone()
+        if row is None:
+            add_alert(connection, alert, now)
+    return row is None
+
+
+def lease_due(db: Database, now: datetime) -> list[Outgoing]:
+    """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out."""
+    with db.transaction() as connection:
+        rows = connection.execute(
+            "SELECT * FROM alerts WHERE status = 'pending' AND (not_before IS NULL OR not_before <= ?)"
+            " AND (lease_until IS NULL OR lease_until <= ?) ORDER BY id",
+            (to_store(now), to_store(now)),
+        ).fetchall()
+        connection.executemany(
+            "UPDATE alerts SET lease_until = ? WHERE id = ?", [(to_store(now + LEASE), row["id"]) for row in rows]
+        )
+    return [_outgoing(row) for row in rows]
+
+
+def any_pending(db: Database) -> bool:
+    return db.one("SELECT 1 FROM alerts WHERE status = 'pending' LIMIT 1") is not None
+
+
+def _outgoing(row: sqlite3.Row) -> Outgoing:
+    alert = Alert(
+        kind=row["kind"], title=row["title"], body=row["body"], output=row["output"], forced=bool(row["forced"]),
+        destination=row["destination"], task_id=row["task_id"], run_id=row["run_id"],
+    )  # fmt: skip
+    return Outgoing(row["id"], from_store(row["created_at"]), alert, bool(row["held"]))
+
+
+def hold(db: Database, ids: Sequence[int]) -> None:
+    """Give back what quiet hours keep; it leaves as part of a digest."""
+    _update(db, ids, "held = 1, lease_until = NULL")
+
+
+def put_back(db: Database, ids: Sequence[int], error: str, not_before: datetime | None) -> None:
+    """A try that failed for now."""
+    when = f"'{to_store(not_before)}'" if not_before else "NULL"
+    _update(db, ids, f"lease_until = NULL, tries = tries + 1, not_before = {when}, error = ?", error)
+
+
+def sent(db: Database, ids: Sequence[int], now: datetime) -> None:
+    _update(
+        db, ids, f"status = '{AlertStatus.SENT}', lease_until = NULL, tries = tries + 1, sent_at = ?", to_store(now)
+    )
+
+
+def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, now: datetime) -> None:
+    """Never going to arrive: the alert is closed and a ticket takes its place."""
+    with db.transaction() as connection:
+        _set(
+            connection, ids, f"status = '{AlertStatus.FAILED}', lease_until = NULL, tries = tries + 1, error = ?", error
+        )
+        open_ticket(connection, ticket, now)
+
+
+def _update(db: Database, ids: Sequence[int], assignment: str, *values: object) -> None:
+    with db.transaction() as connection:
+        _set(connection, ids, assignment, *values)
+
+
+def _set(connection: sqlite3.Connection, ids: Sequence[int], assignment: str, *values: object) -> None:
+    connection.executemany(f"UPDATE alerts SET {assignment} WHERE id = ?", [(*values, alert_id) for alert_id in ids])
+
+
+def open_ticket(connection: sqlite3.Connection, ticket: Ticket, now: datetime) -> None:
+    """One open ticket per task and kind: a repetition updates it."""
+    connection.execute(
+        "INSERT INTO tickets (task_id, kind, run_id, title, body, opened_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (task_id, kind) WHERE closed_at IS NULL DO UPDATE SET run_id = excluded.run_id,"
+        " title = excluded.title, body = excluded.body, updated_at = excluded.updated_at",
+        (ticket.task_id or "", ticket.kind, ticket.run_id, ticket.title, ticket.body, to_store(now), to_store(now)),
+    )
+
+
+def note_on_tickets(connection: sqlite3.Connection, task_id: str, text: str, now: datetime) -> None:
+    connection.execute(
+        "INSERT INTO ticket_notes (ticket_id, at, text) SELECT id, ?, ? FROM tickets WHERE task_id = ? AND closed_at IS NULL",
+        (to_store(now), text, task_id),
+    )
+
+
+def close_tickets(connection: sqlite3.Connection, task_id: str, note: str, now: datetime) -> None:
+    note_on_tickets(connection, task_id, note, now)
+    connection.execute(
+        "UPDATE tickets SET closed_at = ? WHERE task_id = ? AND closed_at IS NULL", (to_store(now), task_id)
+    )
+
+
+def open_tickets(db: Database, task_id: str | None = None) -> list[tuple[str, Ticket, datetime]]:
+    where, values = ("", ()) if task_id is None else (" AND task_id = ?", (task_id,))
+    rows = db.all(f"SELECT * FROM tickets WHERE closed_at IS NULL{where} ORDER BY id", *values)
+    return [
+        (
+            str(row["id"]),
+            Ticket(TicketKind(row["kind"]), row["title"], row["body"], row["task_id"] or None, row["run_id"]),
+            from_store(row["opened_at"]),
+        )
+        for row in rows
+    ]
+
+
+def outbox_size(db: Database) -> int:
+    row = db.one("SELECT COUNT(*) AS n FROM alerts WHERE status = 'pending'")
+    return int(row["n"]) if row else 0
+
+
+def report_broken_files(db: Database, broken: Iterable[tuple[str, str, Alert]], now: datetime) -> None:
+    """(path, digest, alert) of every file rejected now: an alert for each version not seen before, all in one
+    transaction, and files that are whole again are forgotten."""
+    current = {path: (digest, alert) for path, digest, alert in broken}
+    known = {row["path"]: row["digest"] for row in db.all("SELECT path, digest FROM broken_files")}
+    if {path: digest for path, (digest, _) in current.items()} == known:
+        return
+    with db.transaction() as connection:
+        known = {row["path"]: row["digest"] for row in connection.execute("SELECT path, digest FROM broken_files")}
+        for path in known.keys() - current.keys():
+            connection.execute("DELETE FROM broken_files WHERE path = ?", (path,))
+        for path, (digest, alert) in current.items():
+            if known.get(path) != digest:
+                connection.execute(
+                    "INSERT OR REPLACE INTO broken_files VALUES (?, ?, ?)", (path, digest, to_store(now))
+                )
+                add_alert(connection, alert, now)

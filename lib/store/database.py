@@ -1,0 +1,174 @@
+"""Opening the database: modes, migrations, transactions, and what to do with a damaged file."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from lib.errors import TickdownError
+from lib.store.schema import MIGRATIONS
+from lib.times import to_store
+from lib.workspace import PRIVATE_FILE, make_private_dir
+
+BUSY_SECONDS = 60.0
+
+
+class DamagedDatabase(TickdownError):
+    pass
+
+
+class Database:
+    def __init__(self, path: Path | None) -> None:
+        """Open, creating or migrating as needed; None is a database in memory, for looking at an empty one.
+
+        Raises DamagedDatabase, or TickdownError for one from a newer version.
+        """
+        self.path = path or Path(":memory:")
+        self.connection = sqlite3.connect(":memory:", isolation_level=None) if path is None else self._open(path)
+        self.connection.row_factory = sqlite3.Row
+        with damage_noticed(self.path):
+            self._prepare()
+
+    @staticmethod
+    def _open(path: Path) -> sqlite3.Connection:
+        make_private_dir(path.parent)
+        try:
+            # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
+            return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+        except (OSError, sqlite3.OperationalError) as error:
+            raise TickdownError(f"the database {path} can't be opened: {error}") from None
+
+    def _prepare(self) -> None:
+        self.connection.execute("PRAGMA foreign_keys = ON")
+        self.connection.execute("PRAGMA synchronous = FULL")  # an end that was recorded survives a power cut
+        version = self._version()
+        if version > len(MIGRATIONS):
+            self.connection.close()
+            raise TickdownError(
+                f"the database {self.path} is from a newer version (schema {version}; this one knows "
+                f"{len(MIGRATIONS)}); update Tickdown, nothing was changed"
+            )
+        if version < len(MIGRATIONS):
+            self._use_wal()
+            self._migrate()
+
+    def _version(self) -> int:
+        return int(self.connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def _use_wal(self) -> None:
+        # Switching the mode needs the file alone, and SQLite does not wait for that: several first ticks may meet here.
+        deadline = time.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                self.connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+
+    def _migrate(self) -> None:
+        for number in range(self._version(), len(MIGRATIONS)):
+            with self.transaction():
+                if self._version() == number:  # another process may have been faster
+                    for statement in _statements(MIGRATIONS[number]):
+                        self.connection.execute(statement)
+                    self.connection.execute(f"PRAGMA user_version = {number + 1}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, and the write lock from the start: what is read here stays true until the commit."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self.connection
+        except BaseException:
+            self.connection.rollback()
+            raise
+        self.connection.commit()
+
+    def one(self, sql: str, *values: object) -> sqlite3.Row | None:
+        row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
+        return row
+
+    def all(self, sql: str, *values: object) -> list[sqlite3.Row]:
+        return self.connection.execute(sql, values).fetchall()
+
+    def meta(self, name: str) -> str | None:
+        row = self.one("SELECT value FROM meta WHERE name = ?", name)
+        return row["value"] if row else None
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+
+    def problems(self) -> list[str]:
+        """What SQLite's own check finds; reads the whole file, so only `doctor` asks."""
+        found = [str(row[0]) for row in self.all("PRAGMA quick_check(5)")]
+        return [] if found == ["ok"] else found
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The single statements of a script: `executescript` would commit the transaction it is called in."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    # SQLITE_CORRUPT and SQLITE_NOTADB, in the low byte of an extended code.
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@contextmanager
+def damage_noticed(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if is_damage(error):
+            raise DamagedDatabase(f"the database {path} is damaged: {error}") from error
+        raise
+
+
+def replace_damaged(path: Path, now: datetime) -> Path | None:
+    """Move a damaged database out of the way, with its companions; its new name. None if it is sound after all,
+    which is so when another tick has replaced it already."""
+    from filelock import FileLock
+
+    with FileLock(path.with_name(f"{path.name}.replace.lock"), mode=PRIVATE_FILE):
+        try:
+            database = Database(path)
+            try:
+                with damage_noticed(path):
+                    sound = not database.problems()
+            finally:
+                database.close()
+            if sound:
+                return None
+        except DamagedDatabase:
+            pass
+        return _set_aside(path, now)
+
+
+def _set_aside(path: Path, now: datetime) -> Path:
+    stamp = to_store(now)[:19].replace(":", "")
+    target = path.with_name(f"{path.name}.damaged-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.damaged-{stamp}-{number}")
+    for suffix in ("-wal", "-shm", ""):
+        source = Path(f"{path}{suffix}")
+        if source.exists():
+            source.rename(f"{target}{suffix}")
+    return target

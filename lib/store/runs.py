@@ -1,0 +1,398 @@
+"""Runs and attempts: claiming an occurrence, recording how it ends, taking over what a dead process left."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+
+from lib.governor import Unrun, occurrence_key
+from lib.ladder import Outcome, Verdict
+from lib.model import Alert, Facts, Occurrence, Owner, Run, Rung, RunStatus, SkipReason, Source, Ticket
+from lib.store import alerts as outbox
+from lib.store.database import Database
+from lib.times import maybe_from_store, to_store
+
+
+class Claim(Enum):
+    WON = auto()
+    LOST = auto()
+    RUNNING = auto()
+    AT_CAPACITY = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class NewRun:
+    run_id: str
+    occurrence: Occurrence
+    owner: Owner
+    trace_id: str
+    log: str
+
+
+def claim(
+    db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, missed: Unrun | None = None,
+    next_boot_id: str | None = None,
+) -> Claim:  # fmt: skip
+    """Take up an occurrence: whoever inserts the row runs it.
+
+    In one transaction: nobody else took up an occurrence of this task meanwhile (the remembered one is still what the
+    decision was made from), no run of it is going on, and there is a free slot. A manual run (`limit` None) uses up no
+    occurrence and waits for no slot.
+    """
+    occurrence = new.occurrence
+    regular = occurrence.source is not Source.MANUAL
+    with db.transaction() as connection:
+        if connection.execute(
+            "SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'", (occurrence.task_id,)
+        ).fetchone():
+            return Claim.RUNNING
+        if limit is not None:
+            (running,) = connection.execute("SELECT COUNT(*) FROM task_runs WHERE status = 'running'").fetchone()
+            if running >= limit:
+                return Claim.AT_CAPACITY
+        if connection.execute("SELECT 1 FROM task_runs WHERE key = ?", (occurrence.key,)).fetchone():
+            return Claim.LOST
+        if regular and not _take_up(connection, facts, occurrence, next_boot_id):
+            return Claim.LOST
+        if missed is not None:
+            _insert_unrun(
+                connection, occurrence.task_id, missed, RunStatus.MISSED, None, occurrence.source, new.owner.host, now
+            )
+        connection.execute(
+            "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
+            " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows)"
+            " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, to_store(now),
+             to_store(occurrence.at) if regular else None, to_store(now), new.owner.host, new.owner.pid,
+             new.owner.started, new.owner.boot_id, to_store(now), new.trace_id, new.log, occurrence.follows),
+        )  # fmt: skip
+        _insert_attempt(connection, new.run_id, 1, Rung.RUN, now)
+    return Claim.WON
+
+
+def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
+    if occurrence.source is Source.RETRY:
+        taken = connection.execute(
+            "UPDATE tasks SET retry_at = NULL, retry_follows = NULL WHERE id = ? AND retry_follows IS ?",
+            (facts.task_id, facts.retry_follows),
+        )
+        return taken.rowcount == 1
+    taken = connection.execute(
+        "UPDATE tasks SET last_occurrence = ?, boot_id = COALESCE(?, boot_id), deferred = NULL, retry_at = NULL,"
+        " retry_follows = NULL, retries_used = 0 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+        (to_store(occurrence.at), boot_id, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
+    )
+    return taken.rowcount == 1
+
+
+def write_off(
+    db: Database, facts: Facts, unrun: Unrun, status: RunStatus, reason: SkipReason | None, source: Source, host: str,
+    now: datetime, *, is_interval: bool = False, next_boot_id: str | None = None,
+) -> bool:  # fmt: skip
+    """Occurrences that will not run: one row with a count, shared by consecutive ones of the same reason."""
+    with db.transaction() as connection:
+        taken = connection.execute(
+            "UPDATE tasks SET last_occurrence = ?, last_end = CASE WHEN ? THEN ? ELSE last_end END,"
+            " boot_id = COALESCE(?, boot_id), deferred = NULL WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+            (to_store(unrun.last), is_interval, to_store(now), next_boot_id, facts.task_id,
+             _maybe(facts.last_occurrence), to_store(facts.armed_at)),
+        )  # fmt: skip
+        if taken.rowcount != 1:
+            return False
+        if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now):
+            return True
+        _insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now)
+    return True
+
+
+def defer(db: Database, facts: Facts, occurrence: Occurrence, host: str, now: datetime) -> None:
+    """No slot was free and this tick ends: the occurrence stays due, and the wait leaves a trace."""
+    unrun = Unrun(occurrence.at, occurrence.at, 1)
+    with db.transaction() as connection:
+        kept = connection.execute(
+            "UPDATE tasks SET deferred = ? WHERE id = ? AND last_occurrence IS ?",
+            (to_store(occurrence.at), facts.task_id, _maybe(facts.last_occurrence)),
+        )
+        if kept.rowcount != 1 or _extend_last_skip(connection, facts.task_id, unrun, SkipReason.AT_CAPACITY, now):
+            return
+        _insert_unrun(
+            connection, facts.task_id, unrun, RunStatus.SKIPPED, SkipReason.AT_CAPACITY, occurrence.source, host, now,
+            key=f"{occurrence.key}+deferred",
+        )  # fmt: skip
+
+
+def _extend_last_skip(
+    connection: sqlite3.Connection, task_id: str, unrun: Unrun, reason: SkipReason, now: datetime
+) -> bool:
+    last = connection.execute(
+        "SELECT run_id, status, reason, started_at FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        (task_id,),
+    ).fetchone()
+    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != reason:
+        return False
+    connection.execute(
+        "UPDATE task_runs SET count = count + ?, last_scheduled_for = ?, recorded_at = ?, finished_at = ? WHERE run_id = ?",
+        (unrun.count, to_store(unrun.last), to_store(now), to_store(now), last["run_id"]),
+    )
+    return True
+
+
+def _insert_unrun(
+    connection: sqlite3.Connection, task_id: str, unrun: Unrun, status: RunStatus, reason: SkipReason | None,
+    source: Source, host: str, now: datetime, key: str | None = None,
+) -> None:  # fmt: skip
+    connection.execute(
+        "INSERT OR IGNORE INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
+        " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (new_run_id(now), task_id, key or occurrence_key(task_id, unrun.first), status, source, reason, to_store(now),
+         to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
+    )  # fmt: skip
+
+
+def new_run_id(now: datetime) -> str:
+    """Sorts by time, reads as a time, and fits a file name."""
+    import secrets
+
+    return f"{to_store(now)[:19].replace('-', '').replace(':', '')}-{secrets.token_hex(4)}"
+
+
+def _insert_attempt(connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
+    connection.execute(
+        "INSERT INTO attempts (run_id, number, rung, status, started_at) VALUES (?, ?, ?, 'running', ?)",
+        (run_id, number, rung, to_store(now)),
+    )
+
+
+def start_attempt(db: Database, run_id: str, number: int, rung: Rung, owner: Owner, now: datetime) -> bool:
+    """A further attempt of a run that is still ours to run; False if it was stopped or taken over."""
+    with db.transaction() as connection:
+        alive = connection.execute(
+            "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND stop_requested = 0 AND owner_pid = ?"
+            " AND owner_started = ?",
+            (number, run_id, owner.pid, owner.started),
+        )
+        if alive.rowcount != 1:
+            return False
+        _insert_attempt(connection, run_id, number, rung, now)
+    return True
+
+
+def finish_attempt(
+    db: Database, run_id: str, number: int, outcome: Outcome, span: tuple[int, int] | None, now: datetime
+) -> None:
+    with db.transaction() as connection:
+        _end_attempt(connection, run_id, number, outcome, span, now)
+
+
+def _end_attempt(
+    connection: sqlite3.Connection,
+    run_id: str,
+    number: int,
+    outcome: Outcome,
+    span: tuple[int, int] | None,
+    now: datetime,
+) -> None:
+    connection.execute(
+        "UPDATE attempts SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, log_start = ?,"
+        " log_end = ? WHERE run_id = ? AND number = ? AND status = 'running'",
+        (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
+         span[0] if span else None, span[1] if span else None, run_id, number),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Everything that the end of a run changes, applied in one transaction."""
+
+    run_id: str
+    task_id: str
+    attempt: int
+    outcome: Outcome
+    span: tuple[int, int] | None
+    summary: str
+    source: Source
+    verdict: Verdict | None = None
+    alerts: Sequence[Alert] = ()
+    tickets: Sequence[Ticket] = ()
+    note: str | None = None
+    retry_at: datetime | None = None
+    retries_used: int = 0
+
+
+def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) -> bool:
+    """False if somebody else has ended this run already: then nothing is changed."""
+    outcome = ending.outcome
+    ended = connection.execute(
+        "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?"
+        " WHERE run_id = ? AND status = 'running'",
+        (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
+         ending.summary, ending.run_id),
+    )  # fmt: skip
+    if ended.rowcount != 1:
+        return False
+    _end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
+    if ending.source is not Source.MANUAL:
+        connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (to_store(now), ending.task_id))
+    if ending.retry_at is not None:
+        connection.execute(
+            "UPDATE tasks SET retry_at = ?, retry_follows = ?, retries_used = ? WHERE id = ?",
+            (to_store(ending.retry_at), ending.run_id, ending.retries_used, ending.task_id),
+        )
+    verdict = ending.verdict
+    if verdict is not None:
+        connection.execute(
+            "UPDATE tasks SET failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
+            " suspend_pending = MAX(suspend_pending, ?) WHERE id = ?",
+            (verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
+             int(verdict.suspend), ending.task_id),
+        )  # fmt: skip
+    for alert in ending.alerts:
+        outbox.add_alert(connection, alert, now)
+    for ticket in ending.tickets:
+        outbox.open_ticket(connection, ticket, now)
+    if ending.note:
+        outbox.note_on_tickets(connection, ending.task_id, ending.note, now)
+    return True
+
+
+def interrupted(db: Database, run: Run, new_owner: Owner, number: int, outcome: Outcome, now: datetime) -> bool:
+    """Take over the run of a dead owner: its attempt ends here. False if another process was faster."""
+    with db.transaction() as connection:
+        assert run.owner is not None
+        taken = connection.execute(
+            "UPDATE task_runs SET owner_pid = ?, owner_started = ?, owner_boot = ?, heartbeat_at = ?, interruptions ="
+            " interruptions + 1 WHERE run_id = ? AND status = 'running' AND owner_pid = ? AND owner_started = ?",
+            (
+                new_owner.pid,
+                new_owner.started,
+                new_owner.boot_id,
+                to_store(now),
+                run.run_id,
+                run.owner.pid,
+                run.owner.started,
+            ),
+        )
+        if taken.rowcount != 1:
+            return False
+        _end_attempt(connection, run.run_id, number, outcome, None, now)
+    return True
+
+
+def renew_heartbeats(db: Database, run_ids: Iterable[str], now: datetime) -> None:
+    with db.transaction() as connection:
+        connection.executemany(
+            "UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ?", [(to_store(now), run_id) for run_id in run_ids]
+        )
+
+
+def request_stop(db: Database, run_id: str) -> bool:
+    with db.transaction() as connection:
+        asked = connection.execute(
+            "UPDATE task_runs SET stop_requested = 1 WHERE run_id = ? AND status = 'running'", (run_id,)
+        )
+    return asked.rowcount == 1
+
+
+def stop_requested(db: Database, run_id: str) -> bool:
+    row = db.one("SELECT stop_requested FROM task_runs WHERE run_id = ?", run_id)
+    return bool(row and row["stop_requested"])
+
+
+# --- reading ---------------------------------------------------------------------------------------------------
+
+
+def get_run(db: Database, run_id: str) -> Run | None:
+    row = db.one("SELECT * FROM task_runs WHERE run_id = ?", run_id)
+    return to_run(row) if row else None
+
+
+def run_by_key(db: Database, key: str) -> Run | None:
+    row = db.one("SELECT * FROM task_runs WHERE key = ?", key)
+    return to_run(row) if row else None
+
+
+def running_runs(db: Database, task_id: str | None = None) -> list[Run]:
+    where, values = ("", ()) if task_id is None else (" AND task_id = ?", (task_id,))
+    return [to_run(row) for row in db.all(f"SELECT * FROM task_runs WHERE status = 'running'{where}", *values)]
+
+
+def list_runs(
+    db: Database, task_id: str | None = None, status: str | None = None, since: datetime | None = None, limit: int = 20
+) -> list[Run]:
+    """Newest first."""
+    conditions, values = ["1"], []
+    for condition, value in (("task_id = ?", task_id), ("status = ?", status), ("recorded_at >= ?", _maybe(since))):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    where = " AND ".join(conditions)
+    rows = db.all(
+        f"SELECT * FROM task_runs WHERE {where} ORDER BY recorded_at DESC, rowid DESC LIMIT ?", *values, limit
+    )
+    return [to_run(row) for row in rows]
+
+
+def last_runs(db: Database) -> dict[str, Run]:
+    """The newest row of each task that was a real run, by lower-case id."""
+    rows = db.all(
+        "SELECT r.* FROM tasks t JOIN task_runs r ON r.rowid = (SELECT rowid FROM task_runs WHERE task_id = t.id"
+        " AND status NOT IN ('skipped', 'missed') ORDER BY recorded_at DESC, rowid DESC LIMIT 1)"
+    )
+    return {row["task_id"].lower(): to_run(row) for row in rows}
+
+
+def last_run_of(db: Database, task_id: str) -> Run | None:
+    row = db.one(
+        "SELECT * FROM task_runs WHERE task_id = ? AND status NOT IN ('skipped', 'missed') ORDER BY recorded_at DESC, rowid DESC"
+        " LIMIT 1",
+        task_id,
+    )
+    return to_run(row) if row else None
+
+
+def runs_starting_with(db: Database, prefix: str) -> list[Run]:
+    rows = db.all("SELECT * FROM task_runs WHERE substr(run_id, 1, ?) = ? LIMIT 2", len(prefix), prefix)
+    return [to_run(row) for row in rows]
+
+
+def attempts_of(db: Database, run_id: str) -> list[sqlite3.Row]:
+    return db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)
+
+
+def to_run(row: sqlite3.Row) -> Run:
+    owner = None
+    if row["owner_pid"] is not None:
+        owner = Owner(row["host"], row["owner_pid"], row["owner_started"], row["owner_boot"])
+    return Run(
+        run_id=row["run_id"],
+        task_id=row["task_id"],
+        key=row["key"],
+        status=RunStatus(row["status"]),
+        source=Source(row["source"]),
+        scheduled_for=maybe_from_store(row["scheduled_for"]),
+        started_at=maybe_from_store(row["started_at"]),
+        finished_at=maybe_from_store(row["finished_at"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        attempts=row["attempts"],
+        reason=row["reason"],
+        count=row["count"],
+        last_scheduled_for=maybe_from_store(row["last_scheduled_for"]),
+        host=row["host"],
+        trace_id=row["trace_id"],
+        error=row["error"],
+        error_class=row["error_class"],
+        log=row["log"],
+        summary=row["summary"],
+        follows=row["follows"],
+        interruptions=row["interruptions"],
+        stop_requested=bool(row["stop_requested"]),
+        owner=owner,
+    )
+
+
+def _maybe(moment: datetime | None) -> str | None:
+    return None if moment is None else to_store(moment)

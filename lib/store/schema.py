@@ -1,0 +1,160 @@
+"""The tables, as an ordered list of migrations. Never edit one that has been released: add the next."""
+
+from __future__ import annotations
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE meta (
+        name TEXT PRIMARY KEY,
+        value TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    -- What is known of each task beyond its file. `schedule`, `timezone` and `enabled` are as last seen: a change of
+    -- them re-arms the task, and a file that breaks later is still known to be due.
+    CREATE TABLE tasks (
+        id TEXT PRIMARY KEY COLLATE NOCASE,
+        path TEXT NOT NULL,
+        schedule TEXT NOT NULL,
+        timezone TEXT NOT NULL,
+        enabled INTEGER NOT NULL,
+        first_seen TEXT NOT NULL,
+        armed_at TEXT NOT NULL,
+        last_occurrence TEXT,
+        last_end TEXT,
+        boot_id TEXT NOT NULL DEFAULT '',
+        paused_until TEXT,
+        suspend_pending INTEGER NOT NULL DEFAULT 0,
+        failures INTEGER NOT NULL DEFAULT 0,
+        incident TEXT,
+        incident_since TEXT,
+        incident_alerted_at TEXT,
+        deferred TEXT,
+        retry_at TEXT,
+        retry_follows TEXT,
+        retries_used INTEGER NOT NULL DEFAULT 0
+    );
+
+    CREATE TABLE task_runs (
+        run_id TEXT PRIMARY KEY,
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        key TEXT NOT NULL UNIQUE,
+        status TEXT NOT NULL CHECK (status IN ('running', 'success', 'failed', 'timeout', 'killed', 'orphaned',
+            'cancelled', 'skipped', 'missed')),
+        source TEXT NOT NULL CHECK (source IN ('baseline-cron', 'baseline-interval', 'one-shot', 'ai-interval',
+            'ai-oneshot', 'clamped-min', 'clamped-max', 'paused', 'catch-up', 'reboot', 'after', 'retry', 'manual')),
+        reason TEXT,
+        recorded_at TEXT NOT NULL,
+        scheduled_for TEXT,
+        last_scheduled_for TEXT,
+        count INTEGER NOT NULL DEFAULT 1 CHECK (count > 0),
+        started_at TEXT,
+        finished_at TEXT,
+        exit_code INTEGER,
+        signal INTEGER,
+        attempts INTEGER NOT NULL DEFAULT 0,
+        host TEXT NOT NULL,
+        owner_pid INTEGER,
+        owner_started INTEGER,
+        owner_boot TEXT,
+        heartbeat_at TEXT,
+        trace_id TEXT,
+        error TEXT,
+        error_class TEXT CHECK (error_class IN ('error', 'timeout', 'missing_tool', 'auth', 'transient', 'budget')),
+        log TEXT,
+        summary TEXT,
+        follows TEXT,
+        interruptions INTEGER NOT NULL DEFAULT 0,
+        stop_requested INTEGER NOT NULL DEFAULT 0,
+        CHECK ((status = 'running') = (finished_at IS NULL)),
+        CHECK (status <> 'running' OR owner_pid IS NOT NULL)
+    );
+    CREATE INDEX runs_by_time ON task_runs (recorded_at);
+    CREATE INDEX runs_by_task ON task_runs (task_id, recorded_at);
+    CREATE INDEX runs_running ON task_runs (task_id) WHERE status = 'running';
+
+    CREATE TABLE attempts (
+        run_id TEXT NOT NULL REFERENCES task_runs (run_id) ON DELETE CASCADE,
+        number INTEGER NOT NULL,
+        rung TEXT NOT NULL,
+        status TEXT NOT NULL CHECK (status IN ('running', 'success', 'failed', 'timeout', 'killed', 'orphaned',
+            'cancelled')),
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        exit_code INTEGER,
+        signal INTEGER,
+        error_class TEXT,
+        error TEXT,
+        log_start INTEGER,
+        log_end INTEGER,
+        input_tokens INTEGER,
+        output_tokens INTEGER,
+        cost_usd REAL,
+        PRIMARY KEY (run_id, number)
+    ) WITHOUT ROWID;
+
+    CREATE TABLE alerts (
+        id INTEGER PRIMARY KEY,
+        created_at TEXT NOT NULL,
+        kind TEXT NOT NULL,
+        task_id TEXT COLLATE NOCASE,
+        run_id TEXT,
+        forced INTEGER NOT NULL,
+        destination TEXT,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        output TEXT NOT NULL,
+        status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'sent', 'failed')),
+        held INTEGER NOT NULL DEFAULT 0,
+        tries INTEGER NOT NULL DEFAULT 0,
+        not_before TEXT,
+        lease_until TEXT,
+        sent_at TEXT,
+        error TEXT
+    );
+    CREATE INDEX alerts_pending ON alerts (id) WHERE status = 'pending';
+    CREATE INDEX alerts_by_kind ON alerts (kind, created_at);
+
+    CREATE TABLE tickets (
+        id INTEGER PRIMARY KEY,
+        task_id TEXT NOT NULL DEFAULT '' COLLATE NOCASE,
+        kind TEXT NOT NULL,
+        run_id TEXT,
+        title TEXT NOT NULL,
+        body TEXT NOT NULL,
+        opened_at TEXT NOT NULL,
+        updated_at TEXT NOT NULL,
+        closed_at TEXT
+    );
+    CREATE UNIQUE INDEX tickets_open ON tickets (task_id, kind) WHERE closed_at IS NULL;
+
+    CREATE TABLE ticket_notes (
+        ticket_id INTEGER NOT NULL REFERENCES tickets (id) ON DELETE CASCADE,
+        at TEXT NOT NULL,
+        text TEXT NOT NULL
+    );
+
+    -- One alert per broken version of a file, not one a minute.
+    CREATE TABLE broken_files (
+        path TEXT PRIMARY KEY,
+        digest TEXT NOT NULL,
+        seen_at TEXT NOT NULL
+    ) WITHOUT ROWID;
+
+    CREATE TABLE heartbeats (
+        at TEXT NOT NULL,
+        host TEXT NOT NULL,
+        pid INTEGER NOT NULL
+    );
+    CREATE INDEX heartbeats_by_time ON heartbeats (at);
+
+    CREATE TABLE snapshots (
+        at TEXT NOT NULL,
+        host TEXT NOT NULL,
+        running INTEGER NOT NULL,
+        due INTEGER NOT NULL,
+        load1 REAL,
+        memory_available_kib INTEGER
+    );
+    CREATE INDEX snapshots_by_time ON snapshots (at);
+    """,
+)

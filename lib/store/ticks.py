@@ -1,0 +1,79 @@
+"""Heartbeats, machine snapshots, and the daily removal of what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from lib.model import Alert
+from lib.store.alerts import add_alert
+from lib.store.database import Database
+from lib.times import maybe_from_store, to_store
+
+KEEP_HEARTBEATS = timedelta(days=7)
+KEEP_SNAPSHOTS = timedelta(days=30)
+_BATCH = 1000
+
+
+def last_heartbeat(db: Database) -> datetime | None:
+    row = db.one("SELECT MAX(at) AS at FROM heartbeats")
+    return maybe_from_store(row["at"]) if row else None
+
+
+def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[datetime], Alert | None]) -> None:
+    """Stamp this tick. `outage` judges the time since the one before; its alert belongs to the same transaction, so
+    that of several ticks after an outage only the first reports it."""
+    with db.transaction() as connection:
+        before = last_heartbeat(db)
+        alert = outage(before) if before is not None else None
+        connection.execute("INSERT INTO heartbeats (at, host, pid) VALUES (?, ?, ?)", (to_store(now), host, pid))
+        if alert is not None:
+            add_alert(connection, alert, now)
+
+
+def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib: int | None, now: datetime) -> None:
+    with db.transaction() as connection:
+        connection.execute(
+            "INSERT INTO snapshots SELECT ?, ?, (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), ?, ?, ?",
+            (to_store(now), host, due, load1, memory_kib),
+        )
+
+
+def claim_daily(db: Database, name: str, now: datetime) -> bool:
+    """True for one caller a day."""
+    with db.transaction() as connection:
+        row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        last = maybe_from_store(row["value"]) if row else None
+        # A clock that was set back must not keep the work from ever being done again.
+        if last is not None and timedelta(0) <= now - last < timedelta(days=1):
+            return False
+        connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, to_store(now)))
+    return True
+
+
+def remove_old_runs(db: Database, before: datetime) -> list[str | None]:
+    """Delete ended runs older than this, in small transactions that keep nobody waiting; the log of each (or None).
+    The last run of each task stays, so that `list` can always tell it."""
+    logs: list[str | None] = []
+    while True:
+        with db.transaction() as connection:
+            rows = connection.execute(
+                "SELECT run_id, log FROM task_runs AS old WHERE recorded_at < ? AND status <> 'running' AND EXISTS (SELECT 1"
+                " FROM task_runs AS newer WHERE newer.task_id = old.task_id AND newer.recorded_at > old.recorded_at) LIMIT ?",
+                (to_store(before), _BATCH),
+            ).fetchall()
+            connection.executemany("DELETE FROM task_runs WHERE run_id = ?", [(row["run_id"],) for row in rows])
+        logs += [row["log"] for row in rows]
+        if len(rows) < _BATCH:
+            return logs
+
+
+def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) -> None:
+    with db.transaction() as connection:
+        for table, column, keep in (
+            ("heartbeats", "at", KEEP_HEARTBEATS),
+            ("snapshots", "at", KEEP_SNAPSHOTS),
+            ("alerts", "sent_at", keep_runs),
+            ("tickets", "closed_at", keep_runs),
+        ):
+            connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))

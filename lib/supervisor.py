@@ -1,0 +1,140 @@
+"""Many executions side by side in one thread: waits for output, exits, moments and signals, and passes them on."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import FrameType, TracebackType
+from typing import Protocol, Self
+
+from lib.execute import Execution
+from lib.process import Child
+from lib.store import runs
+from lib.store.database import Database
+
+HEARTBEAT_EVERY = 30.0
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Job(Protocol):
+    """What the supervisor can drive: an execution, or the taking over of a hung one."""
+
+    child: Child | None
+    wake_at: float | None
+
+    @property
+    def done(self) -> bool: ...
+    def on_output(self) -> None: ...
+    def on_exit(self, now: datetime, monotonic: float) -> None: ...
+    def on_time(self, now: datetime, monotonic: float) -> None: ...
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool = False) -> None: ...
+
+
+class Supervisor:
+    def __init__(self, db: Database, on_done: Callable[[Job], None]) -> None:
+        self.db, self.on_done = db, on_done
+        self.jobs: list[Job] = []
+        self.received: signal.Signals | None = None
+        self._signals_seen = 0
+        self._signals_handled = 0
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_EVERY
+        self._wake_reader, self._wake_writer = os.pipe()
+
+    def __enter__(self) -> Self:
+        for descriptor in (self._wake_reader, self._wake_writer):
+            os.set_blocking(descriptor, False)
+        # Python runs handlers between bytecodes only; the byte written here ends the wait.
+        self._old_wakeup = signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        self._old_handlers = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_wakeup)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        self.received = self.received or signal.Signals(number)
+        self._signals_seen += 1
+
+    @property
+    def stopping(self) -> bool:
+        return self.received is not None
+
+    def add(self, job: Job) -> None:
+        if job.done:
+            self.on_done(job)
+        else:
+            self.jobs.append(job)
+
+    def wait(self, until: float | None) -> None:
+        """Sleep until something happens, or until a moment of the monotonic clock, and let the jobs react."""
+        self._obey_signals()
+        for job, event in self._poll(until):
+            if not job.done and job.child is not None:
+                if event == "exit":
+                    job.on_exit(datetime.now(UTC), time.monotonic())
+                elif job.child.output_open:
+                    job.on_output()
+        self._obey_signals()
+        monotonic = time.monotonic()
+        for job in self.jobs:
+            if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
+                job.on_time(datetime.now(UTC), time.monotonic())
+        self._heartbeat(monotonic)
+        finished = [job for job in self.jobs if job.done]
+        self.jobs = [job for job in self.jobs if not job.done]
+        for job in finished:
+            self.on_done(job)
+
+    def _poll(self, until: float | None) -> list[tuple[Job, str]]:
+        poller = select.poll()
+        poller.register(self._wake_reader, select.POLLIN)
+        sources: dict[int, tuple[Job, str]] = {}
+        for job in self.jobs:
+            if job.child is None:
+                continue
+            if job.child.output_open:
+                sources[job.child.output] = (job, "output")
+            if not job.child.exited:
+                sources[job.child.exit_descriptor] = (job, "exit")
+        for descriptor in sources:
+            poller.register(descriptor, select.POLLIN)
+        moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
+        if until is not None:
+            moments.append(until)
+        wait = max(0.0, min(moments) - time.monotonic())
+        ready = [descriptor for descriptor, _ in poller.poll(wait * 1000 + 1 if wait else 0)]
+        if self._wake_reader in ready:
+            try:
+                os.read(self._wake_reader, 1000)
+            except BlockingIOError:
+                pass
+        # Output before exits, so that the last words of a task are read while its log is still open.
+        found = [sources[descriptor] for descriptor in ready if descriptor in sources]
+        return sorted(found, key=lambda pair: pair[1] == "exit")
+
+    def _obey_signals(self) -> None:
+        if self._signals_handled == self._signals_seen or self.received is None:
+            return
+        again = self._signals_handled > 0
+        self._signals_handled = self._signals_seen
+        why = f"the scheduler got {self.received.name}"
+        for job in self.jobs:
+            job.cancel(why, datetime.now(UTC), time.monotonic(), at_once=again)
+
+    def _heartbeat(self, monotonic: float) -> None:
+        if monotonic < self._next_heartbeat:
+            return
+        self._next_heartbeat = monotonic + HEARTBEAT_EVERY
+        mine = [job.run_id for job in self.jobs if isinstance(job, Execution)]
+        if mine:
+            runs.renew_heartbeats(self.db, mine, datetime.now(UTC))

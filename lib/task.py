@@ -1,0 +1,253 @@
+"""What a task file means: the text of a file becomes a Task once, here, or a list of problems."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta, tzinfo
+
+from lib.model import CatchUp, DisabledReason, NotifyOn
+from lib.near import suggestion
+from lib.schedule import Manual, Schedule, parse_schedule
+from lib.yamltree import Fields, Node, Problem, YamlError, as_text, parse_yaml
+from lib.zones import UnknownZone, get_zone
+
+ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
+RUNNERS = ("shell", "script")
+LATER_RUNNERS = ("http", "claude", "codex", "gemini")
+NOT_YET = "not available in this version"
+
+# Every field of the contract. Those in LATER are read and checked, and refused unless they say nothing.
+FIELDS = (
+    "id", "schedule", "title", "enabled", "disabled_reason", "run_as", "command", "prompt", "timeout", "retry",
+    "retry_delay", "rerun_interrupted", "self_heal", "heal_paths", "suspend_after", "notify_on", "notify_to", "cwd",
+    "cwd_policy", "env", "timezone", "catch_up", "grace", "jitter", "min_interval", "max_interval", "after", "group",
+    "priority", "max_log", "budget_usd", "budget_usd_per_day", "blackout", "tags", "url", "method", "headers", "body",
+    "expect_status", "work_source", "allow_schedule",
+)  # fmt: skip
+LATER = (
+    "prompt", "heal_paths", "min_interval", "max_interval", "after", "group", "priority", "budget_usd",
+    "budget_usd_per_day", "blackout", "url", "method", "headers", "body", "expect_status", "work_source",
+    "allow_schedule",
+)  # fmt: skip
+
+
+_NO_SCHEDULE: Schedule = Manual()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    id: str
+    schedule: Schedule
+    zone: tzinfo
+    path: str
+    timezone: str = "local"
+    title: str = ""
+    enabled: bool = True
+    disabled_reason: DisabledReason | None = None
+    run_as: str = "shell"
+    command: str = ""
+    timeout: timedelta = timedelta(seconds=600)
+    retries: int = 0
+    retry_delay: timedelta = timedelta(0)
+    rerun_interrupted: bool = True
+    self_heal: bool = True
+    suspend_after: int = 10
+    notify_on: NotifyOn = NotifyOn.FAILURE
+    notify_to: str | None = None
+    cwd: str | None = None
+    cwd_policy: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    catch_up: CatchUp = CatchUp.ONCE
+    grace: timedelta | None = None
+    jitter: timedelta | None = None
+    max_log: int = 10 * 1024 * 1024
+    tags: tuple[str, ...] = ()
+    body: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a task file may refer to, from the configuration."""
+
+    timezone: str = "local"
+    destinations: Collection[str] = ()
+    cwd_policies: Collection[str] = ()
+
+
+def valid_id(text: str) -> bool:
+    return ID_PATTERN.fullmatch(text) is not None
+
+
+def parse_task(text: str, path: str, known: Surroundings) -> tuple[Task | None, list[Problem], str | None]:
+    """The task (None if it must be rejected), every problem found, and the id even of a rejected one."""
+    try:
+        fields_text, body = split_frontmatter(text)
+        root = parse_yaml(fields_text)
+    except YamlError as error:
+        return None, [error.problem], None
+    if root.kind != "map":
+        return (
+            None,
+            [Problem(1, "", f"the frontmatter is {root.describe()}; it must be a list of `field: value` lines")],
+            None,
+        )
+    problems: list[Problem] = []
+    fields = Fields(root, FIELDS, problems)
+    fields.unknown_as(warning=True, known=FIELDS)
+    task = _read(fields, path, body.strip(), known)
+    rejected = any(not problem.warning for problem in problems)
+    return (None if rejected else task), problems, task.id or None
+
+
+def split_frontmatter(text: str) -> tuple[str, str]:
+    """The YAML (with its lines numbered as in the file) and the body."""
+    from frontmatter.default_handlers import YAMLHandler
+
+    handler = YAMLHandler()
+    if not handler.detect(text):
+        raise YamlError(1, "no frontmatter: the first line must be `---`")
+    try:
+        return handler.split(text)
+    except ValueError:
+        raise YamlError(1, "the frontmatter is not closed: a second `---` line is missing") from None
+
+
+def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
+    task_id = _read_id(fields)
+    timezone = _read_timezone(fields, known)
+    zone = get_zone(timezone)
+    task = Task(
+        id=task_id,
+        schedule=_read_schedule(fields, task_id, zone),
+        zone=zone,
+        path=path,
+        timezone=timezone,
+        title=_one_line(fields, "title") or task_id,
+        enabled=fields.flag("enabled", True),
+        disabled_reason=_read_disabled_reason(fields),
+        run_as=_read_run_as(fields),
+        command=fields.text("command"),
+        timeout=fields.seconds("timeout", timedelta(seconds=600)),
+        retries=_read_retries(fields),
+        retry_delay=fields.seconds("retry_delay", timedelta(0), allow_zero=True),
+        rerun_interrupted=fields.flag("rerun_interrupted", True),
+        self_heal=fields.flag("self_heal", True),
+        suspend_after=fields.whole("suspend_after", 10, least=1),
+        notify_on=fields.choice("notify_on", NotifyOn.FAILURE, NotifyOn),
+        notify_to=_read_name(fields, "notify_to", known.destinations, "notify.destinations"),
+        cwd=fields.text("cwd") or None,
+        cwd_policy=_read_name(fields, "cwd_policy", known.cwd_policies, "cwd_policies"),
+        env=fields.variables("env"),
+        catch_up=fields.choice("catch_up", CatchUp.ONCE, CatchUp),
+        grace=fields.duration("grace", None),
+        jitter=fields.duration("jitter", None, allow_zero=True),
+        max_log=fields.size("max_log", 10 * 1024 * 1024, least=1024),
+        tags=fields.texts("tags"),
+        body=body,
+    )
+    _read_later_fields(fields)
+    if task.cwd and task.cwd_policy:
+        fields.refuse("cwd_policy", "given together with cwd; keep one of the two")
+    if task.run_as in RUNNERS and not task.command.strip():
+        fields.refuse("command", f"required for run_as: {task.run_as}")
+    elif task.run_as == "script":
+        _check_words(fields, task.command)
+    return task
+
+
+def _read_id(fields: Fields) -> str:
+    if fields.given("id") is None:
+        fields.refuse("id", "required; letters, digits, '.', '_' and '-', at most 64")
+        return ""
+    task_id = fields.text("id")
+    if task_id and not valid_id(task_id):
+        fields.refuse(
+            "id",
+            f"{task_id[:80]!r} is not accepted; letters, digits, '.', '_' and '-', at most 64, first a letter, digit or '_'",
+        )
+        return ""
+    return task_id
+
+
+def _read_schedule(fields: Fields, task_id: str, zone: tzinfo) -> Schedule:
+    if fields.given("schedule") is None:
+        fields.refuse("schedule", "required; a cron line, an interval such as 10m, or manual")
+        return _NO_SCHEDULE
+
+    def convert(node: Node) -> Schedule:
+        if node.kind == "scalar" and isinstance(node.value, (int, float)):
+            return parse_schedule(node.text, task_id, zone)  # `5` gets the message about units
+        return parse_schedule(as_text(node), task_id, zone)
+
+    return fields.read("schedule", _NO_SCHEDULE, convert)
+
+
+def _read_timezone(fields: Fields, known: Surroundings) -> str:
+    def convert(node: Node) -> str:
+        try:
+            get_zone(as_text(node))
+        except UnknownZone as error:
+            raise ValueError(str(error)) from None
+        return node.text
+
+    return fields.read("timezone", known.timezone, convert)
+
+
+def _read_disabled_reason(fields: Fields) -> DisabledReason | None:
+    if fields.given("disabled_reason") is None:
+        return None
+    return fields.choice("disabled_reason", DisabledReason.BY_CHOICE, DisabledReason)
+
+
+def _read_run_as(fields: Fields) -> str:
+    run_as = fields.text("run_as", "shell")
+    if run_as in LATER_RUNNERS:
+        fields.refuse("run_as", f"{run_as!r} is {NOT_YET}; {' or '.join(RUNNERS)}")
+    elif run_as not in RUNNERS:
+        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, RUNNERS)}; {' or '.join(RUNNERS)}")
+    return run_as
+
+
+def _read_retries(fields: Fields) -> int:
+    def convert(node: Node) -> int:
+        if isinstance(node.value, bool):
+            return int(node.value)
+        if isinstance(node.value, int) and 0 <= node.value <= 100:
+            return node.value
+        raise ValueError(f"{node.describe()} is not accepted; true, false or a whole number from 0 to 100")
+
+    return fields.read("retry", 0, convert)
+
+
+def _read_name(fields: Fields, name: str, known: Collection[str], where: str) -> str | None:
+    """A name that the configuration must know."""
+    value = fields.text(name) or None
+    if value is not None and value not in known:
+        listed = f"known are {', '.join(sorted(known))}" if known else "there are none yet"
+        fields.refuse(name, f"{value!r} is not in the configuration under {where}{suggestion(value, known)} ({listed})")
+    return value
+
+
+def _one_line(fields: Fields, name: str) -> str:
+    return " ".join(fields.text(name).split())
+
+
+def _check_words(fields: Fields, command: str) -> None:
+    try:
+        shlex.split(command)
+    except ValueError as error:
+        fields.refuse("command", f"can't be split into words: {str(error).lower()}")
+
+
+def _read_later_fields(fields: Fields) -> None:
+    """Fields whose behaviour a later version brings: refused, never silently ignored. Saying the default is fine."""
+    for name in LATER:
+        node = fields.given(name)
+        if node is None:
+            continue
+        nothing = node.value in (0, False, "") if node.kind == "scalar" else not (node.items or node.entries)
+        if not nothing:
+            fields.refuse(name, NOT_YET, fields.line(name))

@@ -1,0 +1,126 @@
+"""Changing single fields of a task file in place: every other byte stays as its author wrote it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from lib.errors import TickdownError
+from lib.task import split_frontmatter
+from lib.yamltree import Node, YamlError, parse_yaml
+
+BOM = "\ufeff"
+
+
+class EditRefused(TickdownError):
+    pass
+
+
+def set_fields(path: Path, changes: Mapping[str, str | None]) -> None:
+    """Set fields to plain words, or take them away (None). Written beside the file, synced, renamed over it."""
+    target = path.resolve()
+    try:
+        before = target.stat()
+        text = target.read_bytes().decode("utf-8")
+        _replace(target, edited(text, changes).encode("utf-8"), before)
+    except YamlError as error:
+        raise EditRefused(f"{error.problem.at(str(path))}; the file was not changed") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise EditRefused(f"{path}: can't be edited: {error}") from None
+
+
+def edited(text: str, changes: Mapping[str, str | None]) -> str:
+    """The text with the changes made; EditRefused if they could not be made cleanly."""
+    bom = BOM if text.startswith(BOM) else ""
+    body = text[len(bom) :]
+    wanted = _plain(_tree(body))
+    for name, value in changes.items():
+        body = _with_field(body, name, value)
+        wanted = {**wanted, name: value} if value is not None else {k: v for k, v in wanted.items() if k != name}
+    # Proof instead of trust: the new text must mean the old fields plus the changes, and nothing else.
+    got = {name: value for name, value in _plain(_tree(body)).items() if changes.get(name, "") is not None or value}
+    if got != wanted:
+        raise EditRefused("the fields could not be changed without touching others; the file was not changed")
+    return bom + body
+
+
+def _tree(text: str) -> Node:
+    root = parse_yaml(split_frontmatter(text)[0])
+    if root.kind != "map":
+        raise EditRefused("the frontmatter is not a list of `field: value` lines; the file was not changed")
+    return root
+
+
+def _plain(node: Node) -> dict[str, object]:
+    def value(child: Node) -> object:
+        if child.kind == "map":
+            return {name: value(entry) for name, entry in child.entries.items()}
+        return [value(item) for item in child.items] if child.kind == "list" else child.text
+
+    return {name: value(child) for name, child in node.entries.items()}
+
+
+def _with_field(text: str, name: str, value: str | None) -> str:
+    yaml_text, _ = split_frontmatter(text)
+    # The parser counts from the YAML's beginning, which lies behind the opening `---`.
+    offset = text.index(yaml_text, text.index("---"))
+    root = parse_yaml(yaml_text)
+    node = root.entries.get(name)
+    if node is None:
+        return text if value is None else _insert(text, offset, len(yaml_text), root, name, value)
+    if value is None:
+        return _remove(text, offset, root, name)
+    return text[: offset + node.start] + _spaced(text, offset + node.start, value) + text[offset + node.end :]
+
+
+def _spaced(text: str, at: int, value: str) -> str:
+    """An empty value (`enabled:`) ends right at the colon."""
+    return value if text[at - 1 : at] in (" ", "\t", "\n", "") else f" {value}"
+
+
+def _insert(text: str, offset: int, length: int, root: Node, name: str, value: str) -> str:
+    if root.flow:
+        at = offset + root.end - 1
+        comma = "" if not root.entries else ", "
+        return f"{text[:at].rstrip()}{comma}{name}: {value}{text[at:]}"
+    newline = "\r\n" if "\r\n" in text[: offset + length] else "\n"
+    at = offset + length  # right before the closing `---`
+    return f"{text[:at]}{name}: {value}{newline}{text[at:]}"
+
+
+def _remove(text: str, offset: int, root: Node, name: str) -> str:
+    """Take the whole line away, if the field is all that is on it; otherwise set it to nothing."""
+    key, node = root.keys[name], root.entries[name]
+    start = text.rfind("\n", 0, offset + key.start) + 1
+    end = text.find("\n", offset + node.end)
+    line = text[start : end + 1]
+    if not root.flow and re.fullmatch(rf"['\"]?{re.escape(name)}['\"]?[ \t]*:[^#\n]*\r?\n", line):
+        return text[:start] + text[end + 1 :]
+    return text[: offset + node.start] + _spaced(text, offset + node.start, "null") + text[offset + node.end :]
+
+
+def _replace(target: Path, content: bytes, before: os.stat_result) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(descriptor, before.st_mode & 0o7777)
+            if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+                os.fchown(descriptor, before.st_uid, before.st_gid)
+            file.flush()
+            os.fsync(descriptor)
+        now = target.stat()
+        if (now.st_mtime_ns, now.st_ino, now.st_size) != (before.st_mtime_ns, before.st_ino, before.st_size):
+            raise EditRefused(f"{target}: was changed by somebody else just now; nothing was written, try again")
+        os.rename(temporary, target)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,391 @@
+"""One tick, in a straight line: files, duplicates, what died, decisions, claims, runs, alerts, housekeeping."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
+from pathlib import Path
+
+from lib import alerts as texts
+from lib.catalog import Catalog, TaskFile, load_catalog, load_file
+from lib.deliver import deliver
+from lib.errors import Exit, TickdownError
+from lib.execute import Context, Execution, new_run, write_suspension
+from lib.governor import Plan, pending_occurrences, plan, spread_catch_ups
+from lib.housekeeping import prune_daily
+from lib.lock import TaskLock
+from lib.model import Alert, CatchUp, Facts, Occurrence, Rung, RunStatus, SkipReason
+from lib.ping import Pinger
+from lib.process import boot_id
+from lib.recover import HungRun, recover
+from lib.schedule import Interval, Reboot, Schedule, parse_schedule
+from lib.store import alerts as outbox
+from lib.store import runs, tasks, ticks
+from lib.store.tasks import Remembered
+from lib.supervisor import Job, Supervisor
+from lib.task import Task
+from lib.times import in_words
+from lib.zones import get_zone
+
+# Cron comes every minute; five without it are an outage.
+OUTAGE_AFTER = timedelta(minutes=5)
+REPEAT_ALERTS_AFTER = timedelta(hours=1)
+LOOK_FOR_SLOT_EVERY = 1.0
+# Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
+STALE_DECISION_AFTER = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The pure part of a tick, for one task."""
+
+    task: Task
+    facts: Facts
+    plan: Plan
+
+
+@dataclass(slots=True)
+class Queued:
+    occurrence: Occurrence
+    decision: Decision
+    decided_at: datetime
+
+
+@dataclass(slots=True)
+class Report:
+    """What a tick did, for whoever started it."""
+
+    started_at: datetime
+    finished_at: datetime | None = None
+    due: int = 0
+    run_ids: list[str] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    rejected: list[TaskFile] = field(default_factory=list)
+    duplicates: list[str] = field(default_factory=list)
+    deferred: list[str] = field(default_factory=list)
+    exit_code: Exit = Exit.OK
+
+
+class Started(Enum):
+    YES = auto()
+    NO = auto()
+    NO_SLOT = auto()
+
+
+def decide(now: datetime, known: list[Task], facts: dict[str, Facts], boot: str) -> list[Decision]:
+    decisions = []
+    for task in known:
+        fact = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot)
+        decisions.append(Decision(task, fact, plan(now, task, fact, boot)))
+    return decisions
+
+
+def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
+    """The decisions, and nothing else."""
+    report = Report(now, now, rejected=catalog.rejected, duplicates=catalog.duplicate_lines())
+    if report.duplicates:
+        report.exit_code = Exit.DUPLICATE_IDS
+        return report
+    report.decisions = decide(now, catalog.tasks, tasks.all_facts(context.db), boot_id())
+    report.due = sum(1 for decision in report.decisions if decision.plan.starts)
+    return report
+
+
+class Tick:
+    def __init__(
+        self, context: Context, catalog: Catalog, every: timedelta | None, tell: Callable[[str], None]
+    ) -> None:
+        self.context, self.catalog, self.every = context, catalog, every
+        self.tell = tell
+        self.report = Report(datetime.now(UTC))
+        self.queue: list[Queued] = []
+        self.supervisor = Supervisor(context.db, self._job_done)
+        self._recover_again = False
+        self._began = time.monotonic()
+        self._passes_done = 0
+
+    def run(self) -> Report:
+        context = self.context
+        pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
+        pinger.send("/start")
+        ticks.beat(context.db, context.owner.host, context.owner.pid, self.report.started_at, self._outage)
+        with self.supervisor:
+            self._pass()
+            self._work()
+        if not self.supervisor.stopping:
+            self._give_up_waiting()
+        ended = datetime.now(UTC)
+        load, memory = machine_load()
+        ticks.snapshot(context.db, context.owner.host, self.report.due, load, memory, ended)
+        deliver(context.db, context.settings.config, context.redactor, context.log, ended)
+        if not self.supervisor.stopping:
+            prune_daily(context, ended)
+            context.log.rotate()
+        self.report.finished_at = ended
+        self._settle_exit_code()
+        pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
+        pinger.finish()
+        return self.report
+
+    def _settle_exit_code(self) -> None:
+        if self.supervisor.received is not None:
+            self.report.exit_code = Exit.INTERRUPTED if self.supervisor.received is signal.SIGINT else Exit.TERMINATED
+        elif self.report.duplicates:
+            self.report.exit_code = Exit.DUPLICATE_IDS
+
+    def _outage(self, last: datetime) -> Alert | None:
+        now = self.report.started_at
+        if now - last <= OUTAGE_AFTER:
+            return None
+        zone = get_zone(self.context.settings.config.timezone)
+        since, until = (f"{moment.astimezone(zone):%Y-%m-%d %H:%M}" for moment in (last, now))
+        return texts.outage_alert(since, until)
+
+    # --- deciding ----------------------------------------------------------------------------------------------
+
+    def _pass(self) -> None:
+        """Bring everything up to date and queue what is due. `--every` does this again within the minute."""
+        context, now = self.context, datetime.now(UTC)
+        if self._passes_done:
+            self.catalog = load_catalog(context.workspace, context.settings.config.surroundings())
+        self._passes_done += 1
+        self._report_broken_files(now)
+        self.report.duplicates = self.catalog.duplicate_lines()
+        if self.report.duplicates:
+            self._refuse_duplicates(now)
+            return
+        tasks.sync(context.db, self.catalog.tasks, now, boot_id())
+        self._recover(now)
+        facts = tasks.all_facts(context.db)
+        by_id = {task.id.lower(): task for task in self.catalog.tasks}
+        for fact in facts.values():
+            if fact.suspend_pending and fact.task_id.lower() in by_id:
+                write_suspension(context, by_id[fact.task_id.lower()], now)
+        decisions = decide(now, self.catalog.tasks, facts, boot_id())
+        self._write_off_rejected(now, facts)
+        for decision in decisions:
+            self._write_off(decision, now)
+        self._enqueue([decision for decision in decisions if decision.plan.starts], now)
+
+    def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
+        """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""
+        by_key = {decision.plan.starts[0].key: decision for decision in decisions}
+        waiting = {queued.occurrence.key for queued in self.queue}
+        starts = spread_catch_ups((decision.plan.starts[0] for decision in decisions), now)
+        fresh = [Queued(start, by_key[start.key], now) for start in starts if start.key not in waiting]
+        self.report.due += len(fresh)
+        self.report.decisions += [queued.decision for queued in fresh]
+        # Oldest due first.
+        self.queue = sorted(self.queue + fresh, key=lambda queued: (queued.occurrence.at, queued.occurrence.task_id))
+
+    def _write_off(self, decision: Decision, now: datetime) -> None:
+        """What will not run leaves its row now; what is missed beside a start is written with its claim."""
+        task, what = decision.task, decision.plan
+        if what.skipped is not None:
+            self._record_unrun(decision.facts, what, RunStatus.SKIPPED, task.schedule, now)
+        elif what.missed is not None and not what.starts:
+            self._record_unrun(decision.facts, what, RunStatus.MISSED, task.schedule, now)
+
+    def _record_unrun(self, facts: Facts, what: Plan, status: RunStatus, schedule: Schedule, now: datetime) -> None:
+        unrun = what.skipped or what.missed
+        assert unrun is not None
+        recorded = runs.write_off(
+            self.context.db, facts, unrun, status, what.reason, what.source, self.context.owner.host, now,
+            is_interval=isinstance(schedule, Interval), next_boot_id=boot_id() if isinstance(schedule, Reboot) else None,
+        )  # fmt: skip
+        if recorded:
+            self.context.log.info(status, task_id=facts.task_id, reason=what.reason, count=unrun.count)
+            self.tell(f"{status:<9} {facts.task_id}  {what.reason or 'too late to run'} ({unrun.count})")
+
+    def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
+        """A task whose file broke is still due; its occurrences say that they could not run."""
+        rejected = {file.path for file in self.catalog.rejected}
+        if not rejected:
+            return
+        for known in tasks.remembered(self.context.db):
+            fact = facts.get(known.task_id.lower())
+            if known.path in rejected and known.enabled and fact is not None and not fact.suspend_pending:
+                self._write_off_one_rejected(known, fact, now)
+
+    def _write_off_one_rejected(self, known: Remembered, facts: Facts, now: datetime) -> None:
+        try:
+            schedule = parse_schedule(known.schedule, known.task_id, get_zone(known.timezone))
+        except ValueError:
+            return
+        pending = pending_occurrences(now, known.task_id, schedule, None, facts, boot_id())
+        if pending is not None:
+            what = Plan(skipped=pending.all, reason=SkipReason.REJECTED, source=pending.source)
+            self._record_unrun(facts, what, RunStatus.SKIPPED, schedule, now)
+
+    def _report_broken_files(self, now: datetime) -> None:
+        broken = [
+            (file.path, file.digest, texts.broken_file_alert(file.path, file.errors)) for file in self.catalog.rejected
+        ]
+        self.report.rejected = self.catalog.rejected
+        outbox.report_broken_files(self.context.db, broken, now)
+
+    def _refuse_duplicates(self, now: datetime) -> None:
+        alert = texts.duplicates_alert(self.report.duplicates)
+        outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, now)
+        self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
+        self.queue.clear()
+
+    def _recover(self, now: datetime) -> None:
+        by_id = {task.id.lower(): task for task in self.catalog.tasks}
+        recover(self.context, by_id, now, time.monotonic(), self.supervisor.add)
+
+    # --- running -----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Start what is queued as slots come free, until nothing of ours is left to wait for."""
+        while not self.supervisor.stopping or self.supervisor.jobs:
+            until: float | None = None
+            if not self.supervisor.stopping:
+                if self._next_pass_at() is not None and time.monotonic() >= (self._next_pass_at() or 0):
+                    self._pass()
+                if self._recover_again:
+                    self._recover_again = False
+                    self._recover(datetime.now(UTC))
+                no_slot = self._start_ready()
+                until = self._wake_time(no_slot)
+                if not self.supervisor.jobs and until is None:
+                    return
+            self.supervisor.wait(until)
+
+    def _next_pass_at(self) -> float | None:
+        """The next beat of `--every`, while it still lies inside the minute that this tick began."""
+        if self.every is None:
+            return None
+        after = self._passes_done * self.every.total_seconds()
+        return self._began + after if after < 60 else None
+
+    def _wake_time(self, no_slot: bool) -> float | None:
+        """When to look again without being called. A tick that runs nothing does not wait for the slots of others:
+        the next one comes within a minute, and waiting ticks would pile up."""
+        monotonic, now = time.monotonic(), datetime.now(UTC)
+        moments = [monotonic + max(0.0, (queued.occurrence.start_at - now).total_seconds())
+                   for queued in self.queue if queued.occurrence.start_at > now]  # fmt: skip
+        if no_slot and self.supervisor.jobs:
+            moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
+        next_pass = self._next_pass_at()
+        if next_pass is not None:
+            moments.append(next_pass)
+        return min(moments, default=None)
+
+    def _start_ready(self) -> bool:
+        """Start what can start; True if something waits for a slot."""
+        for queued in list(self.queue):
+            if queued.occurrence.start_at > datetime.now(UTC):
+                continue
+            started = self._start_contained(queued)
+            if started is Started.NO_SLOT:
+                return True
+            self.queue.remove(queued)
+        return False
+
+    def _start_contained(self, queued: Queued) -> Started:
+        """One task that can't be started (its lock, its log) must not stop the others."""
+        try:
+            return self._start(queued)
+        except (TickdownError, OSError) as error:
+            task = queued.decision.task
+            self.context.log.error("not_started", task_id=task.id, error=str(error))
+            alert = Alert(
+                "not_started",
+                f"{task.id} could not be started",
+                str(error),
+                destination=task.notify_to,
+                task_id=task.id,
+            )
+            outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, datetime.now(UTC))
+            return Started.NO
+
+    def _start(self, queued: Queued) -> Started:
+        context, now = self.context, datetime.now(UTC)
+        if len(self.supervisor.jobs) >= context.settings.config.max_concurrent:
+            return Started.NO_SLOT
+        if now - queued.decided_at > STALE_DECISION_AFTER and not self._still_wanted(queued, now):
+            return Started.NO
+        task, occurrence = queued.decision.task, queued.occurrence
+        lock = TaskLock(context.workspace.locks, task.id)
+        if not lock.acquire():
+            return Started.NO
+        new = new_run(context, occurrence, now)
+        claimed = runs.claim(
+            context.db, new, queued.decision.facts, now, limit=context.settings.config.max_concurrent,
+            missed=queued.decision.plan.missed, next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
+        )  # fmt: skip
+        if claimed is not runs.Claim.WON:
+            lock.release()
+            return Started.NO_SLOT if claimed is runs.Claim.AT_CAPACITY else Started.NO
+        context.log.info(
+            "run_claimed", task_id=task.id, run_id=new.run_id, trace_id=new.trace_id, source=occurrence.source,
+            scheduled_for=occurrence.at.isoformat(),
+        )  # fmt: skip
+        self.report.run_ids.append(new.run_id)
+        execution = Execution(
+            context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
+            retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
+        )  # fmt: skip
+        execution.begin(Rung.RUN, now, time.monotonic())
+        self.supervisor.add(execution)
+        return Started.YES
+
+    def _still_wanted(self, queued: Queued, now: datetime) -> bool:
+        """Decide again from what is true now; the occurrence stays only if it would be started again."""
+        context = self.context
+        file = load_file(
+            context.workspace.root / queued.decision.task.path,
+            context.workspace,
+            context.settings.config.surroundings(),
+        )
+        facts = tasks.facts(context.db, queued.decision.task.id)
+        if file.task is None or facts is None or file.task.id != queued.decision.task.id:
+            return False
+        again = Decision(file.task, facts, plan(now, file.task, facts, boot_id()))
+        queued.decision, queued.decided_at = again, now
+        return bool(again.plan.starts) and again.plan.starts[0].key == queued.occurrence.key
+
+    def _job_done(self, job: Job) -> None:
+        if isinstance(job, HungRun):
+            self._recover_again = self._recover_again or job.killed_owner
+            if job.successor is not None and not self.supervisor.stopping:
+                self.supervisor.add(job.successor)
+            return
+        assert isinstance(job, Execution)
+        if job.outcome is not None:
+            error = f"  {job.outcome.error}" if job.outcome.error else ""
+            self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")
+            if job.run_id not in self.report.run_ids:
+                self.report.run_ids.append(job.run_id)
+        if job.task.catch_up is CatchUp.ALL and not self.supervisor.stopping:
+            now = datetime.now(UTC)
+            again = decide(now, [job.task], tasks.all_facts(self.context.db), boot_id())
+            self._enqueue([decision for decision in again if decision.plan.starts], now)
+
+    def _give_up_waiting(self) -> None:
+        """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
+        now = datetime.now(UTC)
+        for queued in self.queue:
+            runs.defer(self.context.db, queued.decision.facts, queued.occurrence, self.context.owner.host, now)
+            self.report.deferred.append(queued.occurrence.task_id)
+            self.tell(
+                f"{'deferred':<9} {queued.occurrence.task_id}  no free slot; due {in_words(queued.occurrence.at, now)}"
+            )
+
+
+def machine_load() -> tuple[float | None, int | None]:
+    """The load of the last minute, and the memory that is free to use in KiB."""
+    memory = None
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                memory = int(line.split()[1])
+        return os.getloadavg()[0], memory
+    except (OSError, ValueError, IndexError):
+        return None, memory

@@ -1,0 +1,216 @@
+"""What people see, and its JSON twin: the same facts twice, never two sets of facts."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Any
+
+from lib.catalog import TaskFile
+from lib.governor import NextRun
+from lib.ladder import Outcome
+from lib.model import Run, RunStatus, TaskState
+from lib.redact import Redactor
+from lib.task import Task
+from lib.terminal import one_line, printable
+from lib.times import in_words, iso, took
+
+_STYLES = {
+    "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
+    "orphaned": "magenta", "suspended": "red", "rejected": "red", "skipped": "yellow", "missed": "yellow",
+    "paused": "yellow", "cancelled": "yellow",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where a command writes: tables and colours on a terminal, plain columns in a pipe, or one JSON document."""
+
+    redactor: Redactor
+    as_json: bool = False
+
+    @property
+    def on_terminal(self) -> bool:
+        return sys.stdout.isatty()
+
+    def line(self, text: str = "") -> None:
+        """A line of ours; texts from outside must have gone through `one_line` or `printable`."""
+        if not self.as_json:
+            print(self.redactor.text(text))
+
+    def json(self, document: Any) -> None:
+        print(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2))
+
+    def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        clean = [[self.redactor.text(one_line(cell)) for cell in row] for row in rows]
+        if self.on_terminal:
+            self._rich_table(columns, clean)
+            return
+        widths = [max([len(column), *(len(row[index]) for row in clean)]) for index, column in enumerate(columns)]
+        for row in [list(columns), *clean]:
+            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+    def _rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        from rich import box
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
+        for index, column in enumerate(columns):
+            table.add_column(column, no_wrap=index == 0, overflow="fold")
+        for row in rows:
+            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        Console(no_color="NO_COLOR" in os.environ, highlight=False).print(table)
+
+
+def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
+    """`in 3 min (11-16 06:00)`: in words, next to the exact time."""
+    if moment is None:
+        return "-"
+    local, today = moment.astimezone(zone), now.astimezone(zone)
+    exact = f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
+    return f"{in_words(moment, now)} ({exact})"
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task with everything that `list` tells of it."""
+
+    task: Task
+    state: TaskState
+    next_run: NextRun
+    last_run: Run | None
+
+    def json(self) -> dict[str, Any]:
+        zone = self.task.zone
+        return {
+            "id": self.task.id,
+            "title": self.task.title,
+            "schedule": self.task.schedule.text,
+            "enabled": self.task.enabled,
+            "state": self.state,
+            "disabled_reason": self.task.disabled_reason,
+            "last_run": run_json(self.last_run, zone) if self.last_run else None,
+            "next_run_at": iso(self.next_run.at, zone),
+            "source": self.next_run.source,
+            "tags": list(self.task.tags),
+            "path": self.task.path,
+        }
+
+    def row(self, now: datetime) -> list[str]:
+        last = self.last_run
+        last_text = "never"
+        if last is not None:
+            last_text = f"{last.status} {when(last.finished_at or last.started_at, now, self.task.zone)}"
+        return [self.task.id, self.state, self.task.schedule.text, last_text, self._next_text(now), self.task.title]
+
+    def _next_text(self, now: datetime) -> str:
+        if self.next_run.at is not None:
+            due = self.next_run.at <= now and self.state is TaskState.ACTIVE
+            return "due now" if due else when(self.next_run.at, now, self.task.zone)
+        if self.state is TaskState.RUNNING and self.task.enabled:
+            return "after this run"
+        return {"reboot": "at the next boot", "manual": "by hand"}.get(self.next_run.source or "", "-")
+
+
+TASK_COLUMNS = ("ID", "STATE", "SCHEDULE", "LAST RUN", "NEXT RUN", "TITLE")
+
+
+def rejected_json(file: TaskFile) -> dict[str, Any]:
+    return {
+        "id": rejected_id(file),
+        "title": rejected_id(file),
+        "schedule": None,
+        "enabled": False,
+        "state": TaskState.REJECTED,
+        "disabled_reason": None,
+        "last_run": None,
+        "next_run_at": None,
+        "source": None,
+        "tags": [],
+        "path": file.path,
+        "problems": file.errors,
+    }
+
+
+def rejected_id(file: TaskFile) -> str:
+    return file.task_id or file.path
+
+
+def rejected_row(file: TaskFile) -> list[str]:
+    return [rejected_id(file), TaskState.REJECTED, "-", "-", "-", file.errors[0] if file.errors else "duplicate id"]
+
+
+# --- runs ------------------------------------------------------------------------------------------------------
+
+
+def duration_ms(run: Run) -> int | None:
+    if run.started_at is None or run.finished_at is None:
+        return None
+    return max(0, round((run.finished_at - run.started_at).total_seconds() * 1000))
+
+
+def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
+    return {
+        "run_id": run.run_id,
+        "task_id": run.task_id,
+        "status": run.status,
+        "scheduled_for": iso(run.scheduled_for, zone),
+        "started_at": iso(run.started_at, zone),
+        "finished_at": iso(run.finished_at, zone),
+        "duration_ms": duration_ms(run),
+        "exit_code": run.exit_code,
+        "signal": run.signal,
+        "attempts": run.attempts,
+        "source": run.source,
+        "reason": run.reason,
+        "count": run.count,
+        "host": run.host,
+        "trace_id": run.trace_id,
+        "error": run.error,
+        "error_class": run.error_class,
+        "follows": run.follows,
+        "log": run.log,
+    }
+
+
+RUN_COLUMNS = ("RUN", "TASK", "STATUS", "WHEN", "TOOK", "EXIT", "TRIES", "SOURCE", "NOTE")
+
+
+def run_row(run: Run, now: datetime, zone: tzinfo) -> list[str]:
+    exit_text = str(run.exit_code) if run.exit_code is not None else (f"sig {run.signal}" if run.signal else "-")
+    return [
+        run.run_id,
+        run.task_id,
+        run.status,
+        when(run.started_at or run.scheduled_for, now, zone),
+        took(duration_ms(run)),
+        exit_text,
+        str(run.attempts) if run.attempts else "-",
+        run.source,
+        run_note(run),
+    ]
+
+
+def run_note(run: Run) -> str:
+    times = f" ×{run.count}" if run.count > 1 else ""
+    if run.status is RunStatus.MISSED:
+        return f"not run: {run.count} missed"
+    return f"{run.reason or run.error or ''}{times}"
+
+
+def verdict_line(task_id: str, run_id: str, outcome: Outcome, milliseconds: int | None) -> str:
+    error = f": {one_line(outcome.error)}" if outcome.error else ""
+    return f"{task_id}: {outcome.status} in {took(milliseconds)}{error} (run {run_id})"
+
+
+def text_block(text: str) -> str:
+    return "\n".join(f"  | {line}" for line in printable(text).rstrip().splitlines())

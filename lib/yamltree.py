@@ -1,0 +1,315 @@
+"""YAML as a tree that remembers where everything stood, and a reader that turns it into typed values.
+
+Built from the parser's events and not by `yaml.load`: events carry line numbers, aliases show up before anything is
+expanded, and the depth can be limited (libyaml's own composer overflows the C stack on `[[[[…`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any, TypeVar
+
+from lib.near import suggestion
+from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_duration, parse_size
+
+MAX_DEPTH = 16
+T = TypeVar("T")
+E = TypeVar("E", bound=StrEnum)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing wrong with one place of one file."""
+
+    line: int
+    field: str
+    message: str
+    warning: bool = False
+
+    def at(self, path: str) -> str:
+        kind = "warning: " if self.warning else ""
+        name = f"{self.field}: " if self.field else ""
+        return f"{path}:{self.line}: {kind}{name}{self.message}"
+
+
+class YamlError(Exception):
+    def __init__(self, line: int, message: str) -> None:
+        super().__init__(message)
+        self.problem = Problem(line, "", message)
+
+
+@dataclass(slots=True)
+class Node:
+    """A scalar (`value`, `text`), a list (`items`) or a mapping (`entries`), with its place in the text."""
+
+    kind: str
+    line: int
+    start: int
+    end: int = 0
+    value: Any = None
+    text: str = ""
+    items: list[Node] = field(default_factory=list)
+    entries: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, Node] = field(default_factory=dict)
+    flow: bool = False
+
+    def describe(self) -> str:
+        if self.kind == "scalar":
+            return "nothing" if self.value is None else repr(self.text[:60])
+        return "a list" if self.kind == "list" else "a mapping"
+
+
+def parse_yaml(text: str, first_line: int = 1) -> Node:
+    """The tree of one YAML document; `first_line` is the number of the text's first line in its file."""
+    import yaml
+
+    loader_class: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return _build(loader_class(text), first_line)
+    except yaml.reader.ReaderError as error:
+        character = f"U+{error.character:04X}" if isinstance(error.character, int) else repr(error.character)
+        line = first_line + text[: error.position].count("\n")
+        raise YamlError(line, f"the character {character} is not allowed in YAML") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = first_line + (mark.line if mark else 0)
+        detail = error.problem or str(error)
+        hint = ""
+        if "cannot start any token" in detail:
+            hint = "; put values that begin with @, `, % or * in quotes"
+        elif "mapping values are not allowed" in detail:
+            hint = "; put values that contain ': ' in quotes"
+        raise YamlError(line, f"bad YAML: {detail}{hint}") from None
+
+
+def _build(loader: Any, first_line: int) -> Node:
+    """One pass over the events with an explicit stack: no recursion, so no input can exhaust it."""
+    import yaml
+
+    root: Node | None = None
+    stack: list[tuple[Node, Node | None]] = []  # an open collection, and the key that waits for its value
+    while True:
+        event: Any = loader.get_event()
+        if event is None:
+            return root or Node("scalar", first_line, 0)
+        mark: Any = event.start_mark
+        end: Any = event.end_mark
+        if isinstance(event, yaml.AliasEvent):
+            raise YamlError(
+                first_line + mark.line,
+                f"YAML aliases (*{event.anchor}) are not accepted; put a value that begins with * in quotes",
+            )
+        if isinstance(event, yaml.CollectionEndEvent):
+            node, _ = stack.pop()
+            node.end = end.index
+        elif isinstance(event, yaml.ScalarEvent):
+            node = Node("scalar", first_line + mark.line, mark.index, end.index, text=event.value)
+            node.value = _scalar_value(event, node.line)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            if len(stack) >= MAX_DEPTH:
+                raise YamlError(first_line + mark.line, f"nested deeper than {MAX_DEPTH} levels")
+            kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
+            node = Node(kind, first_line + mark.line, mark.index, flow=bool(event.flow_style))
+            stack.append((node, None))
+            continue
+        elif isinstance(event, yaml.DocumentStartEvent) and root is not None:
+            raise YamlError(first_line + mark.line, "a second YAML document; only one is accepted")
+        else:
+            continue
+        if not stack:
+            root = node
+            continue
+        parent, key = stack[-1]
+        if parent.kind == "list":
+            parent.items.append(node)
+        elif key is None:
+            if node.kind != "scalar":
+                raise YamlError(node.line, "a key must be plain text")
+            if node.text in parent.entries:
+                raise YamlError(node.line, f"{node.text}: given twice (first on line {parent.keys[node.text].line})")
+            stack[-1] = (parent, node)
+        else:
+            parent.entries[key.text] = node
+            parent.keys[key.text] = key
+            stack[-1] = (parent, None)
+
+
+@cache
+def _resolver() -> Any:
+    import yaml
+
+    return yaml.resolver.Resolver()
+
+
+def _scalar_value(event: Any, line: int) -> Any:
+    """None, bool, int, float or str, by YAML's own rules; dates and the like stay text."""
+    import yaml
+
+    tag = event.tag or _resolver().resolve(yaml.ScalarNode, event.value, event.implicit)
+    text: str = event.value
+    try:
+        match tag.rpartition(":")[2]:
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in ("yes", "true", "on")
+            case "int":
+                # Only what looks like a whole number to a person: YAML 1.1 also reads 12:30 and 017 as numbers.
+                plain = text.replace("_", "")
+                return int(plain) if len(plain) < 20 and plain.lstrip("+-").isdecimal() and plain.isascii() else text
+            case "float":
+                return float(text.replace("_", ""))
+            case _:
+                return text
+    except ValueError:
+        return text
+
+
+class Fields:
+    """Typed access to one mapping. What is wrong is collected, not raised, so that all of it is reported at once."""
+
+    def __init__(self, node: Node, known: Collection[str], problems: list[Problem], prefix: str = "") -> None:
+        self.node, self.problems, self.prefix = node, problems, prefix
+        self.unknown = [name for name in node.entries if name not in known]
+
+    def refuse(self, name: str, message: str, line: int | None = None) -> None:
+        self.problems.append(Problem(line or self.line(name), self.prefix + name, message))
+
+    def line(self, name: str) -> int:
+        key = self.node.keys.get(name)
+        return key.line if key else self.node.line
+
+    def given(self, name: str) -> Node | None:
+        """The value, unless it is absent or null: both mean the default."""
+        node = self.node.entries.get(name)
+        return None if node is None or (node.kind == "scalar" and node.value is None) else node
+
+    def read(self, name: str, default: T, convert: Callable[[Node], T]) -> T:
+        node = self.given(name)
+        if node is None:
+            return default
+        try:
+            return convert(node)
+        except ValueError as error:
+            self.refuse(name, str(error), node.line)
+            return default
+
+    def text(self, name: str, default: str = "") -> str:
+        return self.read(name, default, as_text)
+
+    def flag(self, name: str, default: bool) -> bool:
+        return self.read(name, default, as_flag)
+
+    def whole(self, name: str, default: int, least: int, most: int = 1_000_000) -> int:
+        return self.read(name, default, lambda node: as_whole(node, least, most))
+
+    def choice(self, name: str, default: E, options: type[E]) -> E:
+        def convert(node: Node) -> E:
+            names = [option.value for option in options]
+            if node.kind != "scalar" or node.text not in names:
+                raise ValueError(f"{node.describe()} is not accepted; one of {', '.join(names)}")
+            return options(node.text)
+
+        return self.read(name, default, convert)
+
+    def duration(self, name: str, default: timedelta | None, *, allow_zero: bool = False) -> timedelta | None:
+        return self.read(name, default, lambda node: as_duration(node, allow_zero=allow_zero))
+
+    def seconds(self, name: str, default: timedelta, *, allow_zero: bool = False) -> timedelta:
+        """A duration, where a bare number means seconds."""
+
+        def convert(node: Node) -> timedelta:
+            if isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+                if node.value != node.value:
+                    raise ValueError(f"{node.describe()} is not a number of seconds")
+                return checked_duration(float(node.value), node.text, allow_zero=allow_zero)
+            try:
+                return as_duration(node, allow_zero=allow_zero)
+            except ValueError as error:
+                raise ValueError(f"{error}; or a number of seconds") from None
+
+        return self.read(name, default, convert)
+
+    def size(self, name: str, default: int, least: int) -> int:
+        def convert(node: Node) -> int:
+            if node.kind != "scalar":
+                raise ValueError(f"{node.describe()} is not a size; write {SIZE_FORMS}")
+            size = parse_size(node.text)
+            if size < least:
+                raise ValueError(f"{node.text!r} is too small; at least {least} bytes")
+            return size
+
+        return self.read(name, default, convert)
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of texts; a single text is a list of one."""
+
+        def convert(node: Node) -> tuple[str, ...]:
+            if node.kind == "scalar":
+                return (as_text(node),)
+            if node.kind != "list":
+                raise ValueError(f"{node.describe()} is not accepted; a list of texts")
+            return tuple(as_text(item) for item in node.items)
+
+        return self.read(name, (), convert)
+
+    def mapping(self, name: str) -> Iterator[tuple[str, Node]]:
+        node = self.given(name)
+        if node is None:
+            return
+        if node.kind != "map":
+            self.refuse(name, f"{node.describe()} is not accepted; a mapping of names to values", node.line)
+            return
+        yield from node.entries.items()
+
+    def variables(self, name: str) -> dict[str, str]:
+        """Environment variables: numbers and booleans keep the spelling of the file."""
+        result = {}
+        for key, node in self.mapping(name):
+            if not key.isascii() or not key.replace("_", "a").isalnum() or key[0].isdigit():
+                self.refuse(name, f"{key!r} is not a variable name (letters, digits, _)", node.line)
+            elif node.kind != "scalar":
+                self.refuse(name, f"{key}: {node.describe()} is not accepted; a text", node.line)
+            elif "\0" in node.text:
+                self.refuse(name, f"{key}: contains a NUL character", node.line)
+            else:
+                result[key] = node.text if node.value is not None else ""
+        return result
+
+    def unknown_as(self, *, warning: bool, known: Collection[str]) -> None:
+        """Report the keys nobody knows, each with the nearest name there is."""
+        for name in self.unknown:
+            self.problems.append(
+                Problem(self.line(name), self.prefix + name, f"unknown{suggestion(name, known)}", warning=warning)
+            )
+
+
+def as_text(node: Node) -> str:
+    if node.kind == "scalar" and isinstance(node.value, str):
+        if "\0" in node.value:
+            raise ValueError("contains a NUL character")
+        return node.value
+    hint = "; put it in quotes" if node.kind == "scalar" and node.value is not None else ""
+    raise ValueError(f"{node.describe()} is not a text{hint}")
+
+
+def as_flag(node: Node) -> bool:
+    if isinstance(node.value, bool):
+        return node.value
+    raise ValueError(f"{node.describe()} is not accepted; true or false")
+
+
+def as_whole(node: Node, least: int, most: int) -> int:
+    if isinstance(node.value, int) and not isinstance(node.value, bool) and least <= node.value <= most:
+        return node.value
+    raise ValueError(f"{node.describe()} is not accepted; a whole number from {least} to {most}")
+
+
+def as_duration(node: Node, *, allow_zero: bool = False) -> timedelta:
+    if node.kind != "scalar":
+        raise ValueError(f"{node.describe()} is not a duration; write {DURATION_FORMS}")
+    return parse_duration(node.text, allow_zero=allow_zero)
