@@ -40,7 +40,6 @@ def run_alert(
     run_id: str,
     summary: str,
     since: datetime | None,
-    healing_hint: bool,
 ) -> Alert:
     assert verdict.alert is not None
     lines = [] if task.title == task.id else [task.title]
@@ -53,8 +52,6 @@ def run_alert(
             lines.append(f"Failing since {clock_text(since, task)}, {verdict.failures} runs in a row.")
         if verdict.alert == "suspended":
             lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
-        elif healing_hint:
-            lines.append("Self-healing is off: scheduler.py doctor tells more.")
     lines.append(f"More: scheduler.py logs {run_id}")
     return Alert(
         kind=verdict.alert,

@@ -68,6 +68,9 @@ class Catalog:
                 if file.task is not None:
                     return file.task
                 raise TickdownError("\n".join([f"{file.path} is rejected:", *file.errors]))
+        for file in self.rejected:  # broken beyond its id: the file's name tells which one is meant
+            if file.task_id is None and Path(file.path).stem.lower() == wanted:
+                raise TickdownError("\n".join([f"{file.path} is rejected:", *file.errors]))
         raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id])
 
     def duplicate_lines(self, only: str | None = None) -> list[str]:

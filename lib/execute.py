@@ -27,7 +27,7 @@ from lib.model import ErrorClass, Facts, Occurrence, Owner, Run, Rung, RunStatus
 from lib.process import PIPE_BYTES, Child, Termination, boot_id
 from lib.redact import Redactor
 from lib.runlog import RunLog
-from lib.runners import CannotRun, Command, prepare, why_not_started
+from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.store import alerts as outbox
 from lib.store import runs, tasks
 from lib.store.database import Database
@@ -84,7 +84,8 @@ class Execution:
         self._log: RunLog | None = None
         self._log_start = 0
         self._log_broken: str | None = None
-        self._redacted = context.redactor.stream()
+        self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
+        self._redacted = self.redactor.stream()
 
     @property
     def done(self) -> bool:
@@ -300,7 +301,7 @@ class Execution:
     def _finish(self, outcome: Outcome, retry_at: datetime | None, now: datetime) -> None:
         """The end of the run: its rows, the task's counters, alerts and tickets, all in one transaction."""
         self._write_log(self._redacted.flush())
-        outcome = replace(outcome, error=self.context.redactor.text(outcome.error) if outcome.error else None)
+        outcome = replace(outcome, error=self.redactor.text(outcome.error) if outcome.error else None)
         summary = self._log.summary() if self._log else ""
         db = self.context.db
         suspend = False
@@ -313,10 +314,9 @@ class Execution:
             )  # fmt: skip
             if verdict is not None:
                 since = facts.incident_since or verdict.incident_since
-                hint = self.task.self_heal and verdict.failures == 1
                 ending = replace(
                     ending,
-                    alerts=[texts.run_alert(self.task, verdict, outcome, self.run_id, summary, since, hint)]
+                    alerts=[texts.run_alert(self.task, verdict, outcome, self.run_id, summary, since)]
                     if verdict.alert
                     else [],
                     tickets=texts.run_tickets(self.task, verdict, outcome, self.run_id),
@@ -374,7 +374,7 @@ class Execution:
         )
 
     def _open_log(self, rung: Rung, now: datetime) -> None:
-        self._redacted = self.context.redactor.stream()
+        self._redacted = self.redactor.stream()
         try:
             if self._log is None:
                 self._log = RunLog(self.context.workspace.run_log(self.task.id, self.run_id), self.task.max_log)

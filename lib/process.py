@@ -140,7 +140,7 @@ class Child:
         return (result.si_status, None) if result.si_code == os.CLD_EXITED else (None, result.si_status)
 
     def close(self) -> None:
-        self.popen.wait()
+        self.popen.poll()  # reaps it; one that even SIGKILL could not end must not be waited for
         for descriptor in (self.output, self.exit_descriptor):
             os.close(descriptor)
 

@@ -13,8 +13,14 @@ _TELLING = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 def secrets_in(env_file: Mapping[str, str], environment: Mapping[str, str], more: Iterable[str] = ()) -> list[str]:
     """All of `.env`, and every variable whose name says that it is a secret; longest first, so that a secret that
     contains another is replaced whole."""
-    values = set(env_file.values()) | set(more)
-    values |= {value for name, value in environment.items() if any(word in name.upper() for word in _TELLING)}
+    return _ordered({*env_file.values(), *more, *telling_values(environment)})
+
+
+def telling_values(variables: Mapping[str, str]) -> set[str]:
+    return {value for name, value in variables.items() if any(word in name.upper() for word in _TELLING)}
+
+
+def _ordered(values: Iterable[str]) -> list[str]:
     return sorted((value for value in values if len(value) >= SHORTEST), key=lambda value: (-len(value), value))
 
 
@@ -22,6 +28,11 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = list(secrets)
         self._bytes = [secret.encode("utf-8", "surrogateescape") for secret in self.secrets]
+
+    def knowing(self, variables: Mapping[str, str]) -> Redactor:
+        """The same, for a task that has secrets of its own among its variables."""
+        more = telling_values(variables)
+        return Redactor(_ordered({*self.secrets, *more})) if more else self
 
     def text(self, text: str) -> str:
         for secret in self.secrets:

@@ -53,6 +53,11 @@ def prepare(
     return Command(argv, cwd, filled)
 
 
+def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
+    """The task's `env`, filled; what is not set stays empty."""
+    return {name: fill(text, environment)[0] for name, text in task.env.items()}
+
+
 def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, str]) -> Path:
     text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd or "."
     return workspace.root / Path(text).expanduser()

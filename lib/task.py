@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
 
 from lib.model import CatchUp, DisabledReason, NotifyOn
 from lib.near import suggestion
 from lib.schedule import Manual, Schedule, parse_schedule
-from lib.yamltree import Fields, Node, Problem, YamlError, as_text, parse_yaml
+from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -19,7 +19,7 @@ RUNNERS = ("shell", "script")
 LATER_RUNNERS = ("http", "claude", "codex", "gemini")
 NOT_YET = "not available in this version"
 
-# Every field of the contract. Those in LATER are read and checked, and refused unless they say nothing.
+# Every field of the contract. Those in _LATER are checked, and refused unless they say nothing.
 FIELDS = (
     "id", "schedule", "title", "enabled", "disabled_reason", "run_as", "command", "prompt", "timeout", "retry",
     "retry_delay", "rerun_interrupted", "self_heal", "heal_paths", "suspend_after", "notify_on", "notify_to", "cwd",
@@ -27,13 +27,6 @@ FIELDS = (
     "priority", "max_log", "budget_usd", "budget_usd_per_day", "blackout", "tags", "url", "method", "headers", "body",
     "expect_status", "work_source", "allow_schedule",
 )  # fmt: skip
-LATER = (
-    "prompt", "heal_paths", "min_interval", "max_interval", "after", "group", "priority", "budget_usd",
-    "budget_usd_per_day", "blackout", "url", "method", "headers", "body", "expect_status", "work_source",
-    "allow_schedule",
-)  # fmt: skip
-
-
 _NO_SCHEDULE: Schedule = Manual()
 
 
@@ -98,6 +91,7 @@ def parse_task(text: str, path: str, known: Surroundings) -> tuple[Task | None, 
     fields = Fields(root, FIELDS, problems)
     fields.unknown_as(warning=True, known=FIELDS)
     task = _read(fields, path, body.strip(), known)
+    problems.sort(key=lambda problem: problem.line)
     rejected = any(not problem.warning for problem in problems)
     return (None if rejected else task), problems, task.id or None
 
@@ -243,11 +237,80 @@ def _check_words(fields: Fields, command: str) -> None:
 
 
 def _read_later_fields(fields: Fields) -> None:
-    """Fields whose behaviour a later version brings: refused, never silently ignored. Saying the default is fine."""
-    for name in LATER:
+    """Fields whose behaviour a later version brings are checked like the others, and then refused: never silently
+    ignored. Saying the default is fine."""
+    for name, check in _LATER.items():
         node = fields.given(name)
         if node is None:
             continue
+        try:
+            check(node)
+        except ValueError as error:
+            fields.refuse(name, str(error), node.line)
+            continue
         nothing = node.value in (0, False, "") if node.kind == "scalar" else not (node.items or node.entries)
         if not nothing:
-            fields.refuse(name, NOT_YET, fields.line(name))
+            fields.refuse(name, NOT_YET)
+
+
+def _texts(node: Node) -> None:
+    for item in [node] if node.kind == "scalar" else node.items or [node]:
+        if not (item.kind == "list" and not item.items):
+            as_text(item)
+
+
+def _amount(node: Node) -> None:
+    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or not 0 <= node.value < 1e9:
+        raise ValueError(f"{node.describe()} is not accepted; an amount in US dollars such as 0.50")
+
+
+def _after(node: Node) -> None:
+    outcomes = ("success", "failure", "always")
+    if node.kind != "map":
+        _texts(node)
+        return
+    for name, outcome in node.entries.items():
+        if outcome.text not in outcomes:
+            raise ValueError(f"{name}: {outcome.describe()} is not accepted; one of {', '.join(outcomes)}")
+
+
+def _mapping(node: Node) -> None:
+    if node.kind != "map":
+        raise ValueError(f"{node.describe()} is not accepted; a mapping of names to values")
+
+
+def _statuses(node: Node) -> None:
+    for item in [node] if node.kind == "scalar" else node.items:
+        as_whole(item, 100, 599)
+
+
+def _blackout(node: Node) -> None:
+    _texts(node)
+    for item in [node] if node.kind == "scalar" else node.items:
+        if item.text and not _BLACKOUT.fullmatch(item.text.strip().lower()):
+            raise ValueError(f"{item.describe()} is not accepted; '22:00-06:00', 'sat-sun' or '2026-12-24/2026-12-26'")
+
+
+_DAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
+_BLACKOUT = re.compile(
+    rf"[0-2]?[0-9]:[0-5][0-9]-[0-2]?[0-9]:[0-5][0-9]|{_DAY}(?:-{_DAY})?|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:/[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})?"
+)
+_LATER: dict[str, Callable[[Node], object]] = {
+    "prompt": as_text,
+    "heal_paths": _texts,
+    "min_interval": as_duration,
+    "max_interval": as_duration,
+    "after": _after,
+    "group": as_text,
+    "priority": lambda node: as_whole(node, -1000, 1000),
+    "budget_usd": _amount,
+    "budget_usd_per_day": _amount,
+    "blackout": _blackout,
+    "url": as_text,
+    "method": as_text,
+    "headers": _mapping,
+    "body": as_text,
+    "expect_status": _statuses,
+    "work_source": lambda node: _mapping(node) if node.kind == "map" else as_text(node),
+    "allow_schedule": as_flag,
+}

@@ -29,6 +29,7 @@ from lib.store import runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.supervisor import Job, Supervisor
 from lib.task import Task
+from lib.terminal import one_line
 from lib.times import in_words
 from lib.zones import get_zone
 
@@ -280,6 +281,8 @@ class Tick:
     def _start_ready(self) -> bool:
         """Start what can start; True if something waits for a slot."""
         for queued in list(self.queue):
+            if self.supervisor.stopping:
+                return False
             if queued.occurrence.start_at > datetime.now(UTC):
                 continue
             started = self._start_contained(queued)
@@ -359,7 +362,7 @@ class Tick:
             return
         assert isinstance(job, Execution)
         if job.outcome is not None:
-            error = f"  {job.outcome.error}" if job.outcome.error else ""
+            error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")
             if job.run_id not in self.report.run_ids:
                 self.report.run_ids.append(job.run_id)

@@ -124,10 +124,12 @@ class TaskView:
 TASK_COLUMNS = ("ID", "STATE", "SCHEDULE", "LAST RUN", "NEXT RUN", "TITLE")
 
 
-def rejected_json(file: TaskFile) -> dict[str, Any]:
+def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
+    """`known_id` is the id that the file had when it was last whole."""
+    task_id = file.task_id or known_id or file.path
     return {
-        "id": rejected_id(file),
-        "title": rejected_id(file),
+        "id": task_id,
+        "title": task_id,
         "schedule": None,
         "enabled": False,
         "state": TaskState.REJECTED,
@@ -141,12 +143,8 @@ def rejected_json(file: TaskFile) -> dict[str, Any]:
     }
 
 
-def rejected_id(file: TaskFile) -> str:
-    return file.task_id or file.path
-
-
-def rejected_row(file: TaskFile) -> list[str]:
-    return [rejected_id(file), TaskState.REJECTED, "-", "-", "-", file.errors[0] if file.errors else "duplicate id"]
+def rejected_row(file: TaskFile, known_id: str | None) -> list[str]:
+    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", "-", "-", file.errors[0]]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -274,6 +275,7 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
     except CannotRun as error:
         raise TickdownError(str(error)) from None
     added = {name: command.environment[name] for name in task.env}
+    screen = replace(screen, redactor=screen.redactor.knowing(added))
     if screen.as_json:
         screen.json({
             "task_id": task.id, "argv": command.argv, "cwd": str(command.cwd), "env": added,

@@ -17,7 +17,7 @@ from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.config import ConfigError, load_settings
 from lib.errors import Exit, TickdownError
 from lib.execute import Context
-from lib.model import RunStatus
+from lib.model import RunStatus, TicketKind
 from lib.process import host_name, is_alive
 from lib.runners import working_folder
 from lib.store import alerts as outbox
@@ -211,9 +211,11 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     facts = tasks.all_facts(context.db)
     failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
     if failing:
-        yield Finding("failing", False, f"{', '.join(failing)}: scheduler.py show ID")
+        yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID")
     for _, ticket, opened in outbox.open_tickets(context.db):
-        yield Finding("ticket", False, f"{ticket.title}, since {in_words(opened, now)}")
+        # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
+        of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
+        yield Finding("ticket", of_a_task, f"{ticket.title}, since {in_words(opened, now)}")
     recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
     yield Finding("history", True, f"{len(recent)} failed runs in the last 24 h")
 

@@ -48,11 +48,15 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
         if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
     ]
     rejected = catalog.rejected if tag is None and state in (None, TaskState.REJECTED) else []
+    names = {known.path: known.task_id for known in tasks.remembered(db)} if rejected else {}
     if screen.as_json:
-        screen.json([view.json() for view in views] + [rejected_json(file) for file in rejected])
+        screen.json([view.json() for view in views] + [rejected_json(file, names.get(file.path)) for file in rejected])
         return Exit.OK
     if views or rejected:
-        screen.table(TASK_COLUMNS, [view.row(now) for view in views] + [rejected_row(file) for file in rejected])
+        screen.table(
+            TASK_COLUMNS,
+            [view.row(now) for view in views] + [rejected_row(file, names.get(file.path)) for file in rejected],
+        )
     else:
         filtered = tag is not None or state is not None
         screen.line(

@@ -1,0 +1,145 @@
+"""Many processes over the same workspace: every occurrence runs once, and never more at once than allowed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.helpers import Workspace, start_together, wait_for
+
+APPEND = 'echo "$TICKDOWN_TASK_ID $TICKDOWN_SCHEDULED_FOR" >> ran'
+
+
+def lines(workspace: Workspace, name: str) -> list[str]:
+    path = workspace.root / name
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def ticks_together(workspace: Workspace, count: int) -> None:
+    command = workspace.argv("tick")
+    for done in start_together([command] * count, env=workspace.environment, cwd=workspace.root):
+        assert done.returncode == 0, done.stderr + workspace.scheduler_log()
+
+
+def keys(workspace: Workspace) -> Counter[str]:
+    return Counter(key for (key,) in workspace.sql("SELECT key FROM task_runs WHERE status = 'success'"))
+
+
+def test_ten_first_ticks_at_once_run_every_due_task_once(workspace: Workspace) -> None:
+    names = [f"task-{number}" for number in range(8)]
+    for name in names:
+        workspace.task(name, APPEND, schedule="1h")
+    ticks_together(workspace, 10)
+    workspace.tick()  # whatever had no slot
+    assert sorted(line.split()[0] for line in lines(workspace, "ran")) == names
+    assert len(keys(workspace)) == 8 and set(keys(workspace).values()) == {1}
+
+
+def test_ten_ticks_at_once_run_every_missed_occurrence_once(workspace: Workspace) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        workspace.task(name, APPEND, schedule="0 * * * *", catch_up="all")
+    workspace.tick()
+    for name in names:
+        workspace.move_back(name, "-6 hours")
+    ticks_together(workspace, 10)
+    ran = Counter(lines(workspace, "ran"))
+    assert set(ran.values()) == {1}
+    for name in names:
+        times = [line.split()[1] for line in lines(workspace, "ran") if line.startswith(f"{name} ")]
+        assert len(times) >= 6 and times == sorted(times)
+    assert sum(keys(workspace).values()) == len(ran)
+
+
+def test_ten_ticks_at_once_write_one_row_for_what_is_not_caught_up(workspace: Workspace) -> None:
+    workspace.task("a", APPEND, schedule="0 * * * *", catch_up="once")
+    workspace.tick()
+    workspace.move_back("a", "-6 hours")
+    ticks_together(workspace, 10)
+    assert len(lines(workspace, "ran")) == 1
+    rows = workspace.sql("SELECT status, count FROM task_runs ORDER BY status")
+    assert [status for status, _ in rows] == ["missed", "success"]
+    assert rows[0][1] >= 5
+
+
+def test_a_follow_up_is_taken_up_by_one_of_ten_ticks(workspace: Workspace) -> None:
+    workspace.task("a", f"{APPEND}; exit 1", schedule="1d", retry=True, retry_delay="10m")
+    workspace.tick()
+    workspace.sql("UPDATE tasks SET retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 minute')")
+    ticks_together(workspace, 10)
+    assert len(lines(workspace, "ran")) == 2
+    assert [run["source"] for run in workspace.runs("a")] == ["baseline-interval", "retry"]
+
+
+def test_over_all_ticks_no_more_run_at_once_than_max_concurrent(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 2\n")
+    (workspace.root / "running").mkdir()
+    names = [f"task-{number}" for number in range(6)]
+    work = (
+        "mkdir running/$TICKDOWN_TASK_ID; ls running | wc -l >> counts; "
+        "until [ -e go ]; do sleep 0.02; done; rmdir running/$TICKDOWN_TASK_ID"
+    )
+    for name in names:
+        workspace.task(name, work, schedule="1h")
+    ticks = [workspace.start("tick") for _ in range(3)]
+    wait_for(lambda: len(lines(workspace, "counts")) == 2, "two tasks at work")
+    late = workspace.tick()  # finds no slot and does not wait for one
+    assert "no free slot" in late.stdout
+    assert len(lines(workspace, "counts")) == 2
+    (workspace.root / "go").touch()
+    for tick in ticks:
+        tick.communicate()
+    workspace.tick()
+    assert len(lines(workspace, "counts")) == 6
+    assert max(int(count) for count in lines(workspace, "counts")) == 2
+    assert sorted(key.partition("@")[0] for key in keys(workspace)) == names
+
+
+def test_an_occurrence_that_waited_for_a_slot_says_so_and_runs_later(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 1\n")
+    workspace.task("a-first", "touch started; until [ -e go ]; do sleep 0.02; done", schedule="1h")
+    first = workspace.start("tick")
+    wait_for((workspace.root / "started").exists)
+    workspace.task("b-second", APPEND, schedule="1h")
+    workspace.tick()
+    workspace.tick()
+    assert [(run["status"], run["reason"]) for run in workspace.history("b-second")] == [("skipped", "at_capacity")]
+    (workspace.root / "go").touch()
+    first.communicate()
+    workspace.tick()
+    assert workspace.last_run("b-second")["status"] == "success"
+
+
+def test_of_two_runs_by_hand_at_once_one_runs_and_the_other_is_refused(workspace: Workspace) -> None:
+    workspace.task("a", "echo >> ran; until [ -e go ]; do sleep 0.02; done")
+    pair = [workspace.start("run", "a") for _ in range(2)]
+    wait_for(lambda: any(process.poll() is not None for process in pair), "one of the two to be refused")
+    refused, runs = sorted(pair, key=lambda process: process.poll() is None)
+    assert refused.communicate()[1].startswith("scheduler.py: a already runs") and refused.returncode == 5
+    (workspace.root / "go").touch()
+    runs.communicate()
+    assert runs.returncode == 0
+    assert len(lines(workspace, "ran")) == 1 and len(workspace.history("a")) == 1
+
+
+def test_a_tick_leaves_a_task_alone_that_runs_by_hand(workspace: Workspace) -> None:
+    workspace.task("a", "echo >> ran; until [ -e go ]; do sleep 0.02; done", schedule="1s")
+    by_hand = workspace.start("run", "a")
+    wait_for(lambda: lines(workspace, "ran"))
+    workspace.tick()
+    assert len(lines(workspace, "ran")) == 1
+    (workspace.root / "go").touch()
+    by_hand.communicate()
+    workspace.tick()
+    assert len(lines(workspace, "ran")) == 2  # the forced run has used up no occurrence
+
+
+def test_ten_runs_at_once_with_the_same_key_run_once(workspace: Workspace) -> None:
+    workspace.task("a", "echo >> ran")
+    command = workspace.argv("run", "a", "--key", "order-17")
+    done = start_together([command] * 10, env=workspace.environment, cwd=workspace.root)
+    assert len(lines(workspace, "ran")) == 1
+    assert {process.returncode for process in done} <= {0, 5}
+    assert 0 in {process.returncode for process in done}
+    again = workspace.cli("run", "a", "--key", "order-17")
+    assert "was used by run" in again.stdout
+    assert len(lines(workspace, "ran")) == 1 and len(workspace.runs("a")) == 1

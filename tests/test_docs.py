@@ -1,0 +1,136 @@
+"""What the documents say is checked against the program, so that neither can change alone."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+
+import pytest
+
+import scheduler
+from lib import config, task
+from lib.config import parse_config
+from lib.model import RunStatus, TaskState
+from tests.helpers import PROJECT, Workspace
+
+README = (PROJECT / "README.md").read_text()
+PROSE = re.sub(r"```.*?```", "", README, flags=re.DOTALL)
+CODE_WORDS = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"`([^`]+)`", PROSE))))
+
+
+def subcommands() -> dict[str, argparse.ArgumentParser]:
+    parser = scheduler.build_parser()
+    action = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+    return dict(action.choices)
+
+
+@pytest.mark.parametrize("name", subcommands())
+def test_every_command_is_in_the_readme(name: str) -> None:
+    assert f"| `{name}" in README
+
+
+FLAGS = sorted(
+    {option for parser in subcommands().values() for action in parser._actions for option in action.option_strings}
+    - {"-h", "--help"}
+)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_is_in_the_readme(flag: str) -> None:
+    assert flag in CODE_WORDS
+
+
+@pytest.mark.parametrize("field", task.FIELDS)
+def test_every_field_is_in_the_readme(field: str) -> None:
+    assert f"`{field}`" in README
+
+
+@pytest.mark.parametrize("key", [*config.KEYS, *config.NOTIFY_KEYS, *config.TELEGRAM_KEYS, *config.DESTINATION_KEYS])
+def test_every_configuration_key_is_in_the_readme(key: str) -> None:
+    assert f"`{key}`" in README
+
+
+@pytest.mark.parametrize("word", [*RunStatus, *TaskState])
+def test_every_status_and_state_is_in_the_readme(word: str) -> None:
+    assert word in README
+
+
+def test_the_example_configuration_shows_every_key_with_its_default() -> None:
+    text = (PROJECT / "config.example.yaml").read_text()
+    assert parse_config(text, {}) == parse_config("", {})
+    for key in config.KEYS:
+        assert re.search(rf"^{key}:.*#|^{key}:$", text, re.MULTILINE), f"{key}, with an explanation"
+    for key in (*config.NOTIFY_KEYS, *config.TELEGRAM_KEYS):
+        assert re.search(rf"^ +{key}:", text, re.MULTILINE), key
+
+
+def test_the_two_set_up_commands_of_the_readme_exist() -> None:
+    for target in ("run", "test"):
+        assert f"make {target}" in README
+        subprocess.run(["make", "-n", target], cwd=PROJECT, check=True, capture_output=True)
+
+
+def test_the_install_line_of_the_readme_is_the_one_in_crontab_example() -> None:
+    line = next(line for line in README.splitlines() if line.startswith("$ (crontab -l"))
+    assert f"#   {line.removeprefix('$ ')}\n" in (PROJECT / "crontab.example").read_text()
+
+
+def test_the_install_line_puts_this_folder_into_the_entry() -> None:
+    """Run as a person would, with a stand-in for `crontab` that keeps what it is given."""
+    line = next(line for line in README.splitlines() if line.startswith("$ (crontab -l")).removeprefix("$ ")
+    script = (
+        'crontab() { if [ "$1" = -l ]; then cat "$KEPT" 2>/dev/null; else cat > "$KEPT.new" && mv "$KEPT.new" "$KEPT"; fi; }\n'
+        f"{line}\n{line}\n"
+    )
+    kept = PROJECT / ".venv-crontab-test"
+    kept.write_text("5 5 * * * my-own-job\n")
+    try:
+        subprocess.run(
+            ["bash", "-c", script], cwd=PROJECT, check=True, env={"PATH": "/usr/bin:/bin", "KEPT": str(kept)}
+        )
+        installed = kept.read_text()
+    finally:
+        kept.unlink()
+    assert installed.count("scheduler.py") == 1 + installed.count("# Install"), (
+        "a second installation replaces the first"
+    )
+    assert f'* * * * * "{PROJECT}/.venv/bin/python" "{PROJECT}/scheduler.py" tick' in installed
+    assert installed.startswith("5 5 * * * my-own-job\n")
+
+
+def test_the_task_file_of_the_readme_is_accepted(workspace: Workspace) -> None:
+    example = re.search(r"```markdown\n(.*?)```", README, re.DOTALL)
+    assert example
+    workspace.write_task("nightly-report", example[1])
+    assert workspace.cli("validate").stdout.endswith("1 file, no problems\n")
+
+
+def test_the_output_of_validate_in_the_readme_is_true(workspace: Workspace) -> None:
+    workspace.write_task(
+        "broken",
+        '---\nid: broken\nshedule: "0 6 * * *"\nschedule: "0 25 * * *"\ntimeout: 10x\nrun_as: shel\ncommand: date\n---\n',
+    )
+    for line in workspace.cli("validate", code=1).stdout.splitlines():
+        assert line in README
+
+
+def test_the_shipped_tasks_are_valid_and_one_is_due_at_once() -> None:
+    done = subprocess.run(
+        [sys.executable, str(PROJECT / "scheduler.py"), "validate", "--json"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert '"ok": true' in done.stdout
+
+
+def test_architecture_draws_every_status() -> None:
+    drawing = (PROJECT / "ARCHITECTURE.md").read_text()
+    for status in RunStatus:
+        assert re.search(rf"\b{status}\b", drawing), status
+
+
+def test_architecture_fits_on_two_screens() -> None:
+    assert len((PROJECT / "ARCHITECTURE.md").read_text().splitlines()) <= 110

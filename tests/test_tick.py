@@ -1,0 +1,424 @@
+"""A tick from the outside: what is due, what runs beside what, and what a broken installation does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from datetime import datetime
+from pathlib import Path
+
+from tests.helpers import PATIENCE, Gate, Telegram, Workspace, half_past, wait_for
+
+RAN = ("success", None, 1)
+
+
+def finish(process: subprocess.Popen[str], code: int = 0) -> str:
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert process.returncode == code, errors
+    return output
+
+
+def sources(workspace: Workspace, task_id: str) -> list[str]:
+    rows = workspace.sql("SELECT source FROM task_runs WHERE task_id = ? ORDER BY recorded_at, rowid", task_id)
+    return [source for (source,) in rows]
+
+
+def hold_back(workspace: Workspace, task_id: str, hours: int) -> None:
+    """A task that was last looked at some hours ago, so that as many hourly occurrences are due."""
+    workspace.tick()
+    workspace.move_back(task_id, f"-{hours} hours")
+    workspace.tick()
+
+
+# --- what is due -----------------------------------------------------------------------------------------------
+
+
+def test_a_new_interval_task_is_due_at_once_and_a_new_cron_task_waits(workspace: Workspace) -> None:
+    workspace.task("now", schedule="1h")
+    workspace.task("later", schedule=half_past())
+    workspace.task("never", schedule="manual")
+    workspace.tick()
+    workspace.tick()
+    assert workspace.rows("now") == [RAN]
+    assert workspace.rows("later") == workspace.rows("never") == []
+
+
+def test_a_task_that_fails_is_not_due_again_before_its_next_occurrence(workspace: Workspace) -> None:
+    workspace.task("bad", "exit 3", schedule=half_past())
+    hold_back(workspace, "bad", 1)
+    workspace.tick()
+    assert workspace.rows("bad") == [("failed", None, 1)]
+
+
+def test_a_forced_run_uses_up_no_occurrence_and_moves_none(workspace: Workspace) -> None:
+    workspace.task("job", schedule=half_past())
+    workspace.tick()
+    before = workspace.json("list")[0]["next_run_at"]
+    workspace.cli("run", "job")
+    assert workspace.json("list")[0]["next_run_at"] == before
+    workspace.move_back("job", "-1 hour")
+    workspace.cli("run", "job")
+    workspace.tick()
+    assert sources(workspace, "job") == ["manual", "manual", "catch-up"]
+
+
+def test_editing_an_unrelated_field_neither_fires_nor_skips_an_occurrence(workspace: Workspace) -> None:
+    workspace.task("job", schedule=half_past())
+    workspace.tick()
+    workspace.move_back("job", "-1 hour")
+    workspace.task("job", schedule=half_past(), title="Another title")
+    workspace.tick()
+    workspace.task("job", schedule=half_past(), title="Yet another")
+    workspace.tick()
+    assert workspace.rows("job") == [RAN]
+
+
+def test_catch_up_once_runs_one_for_all_that_was_missed(workspace: Workspace) -> None:
+    workspace.task("job", "echo $TICKDOWN_SCHEDULED_FOR > at", schedule=half_past())
+    hold_back(workspace, "job", 5)
+    assert workspace.rows("job") == [("missed", None, 4), RAN]
+    assert sources(workspace, "job")[1] == "catch-up"
+    ran_for = datetime.fromisoformat((workspace.root / "at").read_text().strip())
+    assert ran_for == datetime.fromisoformat(workspace.last_run("job")["scheduled_for"])
+
+
+def test_catch_up_skip_runs_none_of_them(workspace: Workspace) -> None:
+    workspace.task("job", schedule=half_past(), catch_up="skip")
+    hold_back(workspace, "job", 5)
+    workspace.tick()
+    assert workspace.rows("job") == [("missed", None, 5)]
+
+
+def test_catch_up_all_runs_each_in_order_up_to_24(workspace: Workspace) -> None:
+    workspace.task("job", "echo $TICKDOWN_SCHEDULED_FOR >> order", schedule=half_past(), catch_up="all")
+    hold_back(workspace, "job", 30)
+    assert workspace.rows("job") == [("missed", None, 6)] + [RAN] * 24
+    order = (workspace.root / "order").read_text().split()
+    assert order == sorted(set(order)) and len(order) == 24
+
+
+def test_grace_lets_only_the_recent_ones_be_caught_up(workspace: Workspace) -> None:
+    workspace.task("job", schedule=half_past(), catch_up="all", grace="2h")
+    hold_back(workspace, "job", 5)
+    assert workspace.rows("job") == [("missed", None, 3), RAN, RAN]
+
+
+def test_every_repeats_the_tick_inside_its_minute(workspace: Workspace) -> None:
+    workspace.task("often", "echo >> beats", schedule="1s")
+    beats = workspace.root / "beats"
+    process = workspace.start("tick", "--every", "1s")
+    wait_for(lambda: beats.exists() and len(beats.read_text()) > 1, "a second run within one tick")
+    process.terminate()
+    finish(process, 143)
+    assert workspace.sql("SELECT COUNT(*) FROM heartbeats") == [(1,)]
+
+
+def test_a_detached_tick_returns_while_its_child_finishes_the_task(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("slow", gate.command, schedule="1h")
+    workspace.tick("--detach")
+    gate.wait()
+    assert workspace.rows("slow") == [("running", None, 1)]
+    gate.open()
+    wait_for(lambda: workspace.rows("slow") == [RAN], "the child's record")
+    wait_for(lambda: not workspace.processes(), "the child's end")
+
+
+def test_a_dry_run_tells_the_decisions_and_changes_nothing(workspace: Workspace) -> None:
+    workspace.task("old", schedule="1h")
+    workspace.tick()
+    workspace.move_back("old", "-2 hours")
+    workspace.task("new", "touch ran", schedule="1h")
+    workspace.task("waits", schedule=half_past())
+    workspace.write_task("broken", "---\nid: broken\n---\n")
+    before = everything(workspace)
+    output = workspace.tick("--dry-run").stdout
+    decisions = {row["task_id"]: row for row in workspace.json("tick", "--dry-run")["decisions"]}
+    assert everything(workspace) == before
+    assert "run     new" in output and "reject  tasks/broken.md" in output and "2 would start" in output
+    assert decisions["old"]["action"] == "run" and decisions["waits"]["reason"] == "not_due"
+
+
+def test_a_dry_run_in_an_untouched_workspace_leaves_it_untouched(workspace: Workspace) -> None:
+    workspace.task("new", schedule="1h")
+    workspace.tick("--dry-run")
+    assert sorted(path.name for path in workspace.root.iterdir()) == ["tasks"]
+
+
+def everything(workspace: Workspace) -> dict[str, object]:
+    """Every row and every file. The database's own bytes may move (its log is folded in when it is closed)."""
+    tables = [name for (name,) in workspace.sql("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found: dict[str, object] = {name: workspace.sql(f"SELECT * FROM {name}") for name in tables}
+    for path in workspace.root.rglob("*"):
+        if path.is_file() and not path.name.startswith("tickdown.db"):
+            found[str(path)] = (path.read_bytes(), path.stat().st_mtime_ns)
+    return found
+
+
+# --- beside each other -----------------------------------------------------------------------------------------
+
+
+def test_a_long_task_does_not_delay_another(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("long", gate.command, schedule="1h")
+    first = workspace.start("tick")
+    gate.wait()
+    workspace.task("short", schedule="1h")
+    workspace.tick()
+    assert workspace.rows("short") == [RAN] and workspace.rows("long") == [("running", None, 1)]
+    gate.open()
+    finish(first)
+    assert workspace.rows("long") == [RAN]
+
+
+def test_max_concurrent_holds_over_several_ticks(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 2\n")
+    (workspace.root / "inside").mkdir()
+    count = "touch inside/$TICKDOWN_TASK_ID; ls inside | wc -l >> overlap"
+    wait = "until [ -e go ]; do sleep 0.02; done; rm inside/$TICKDOWN_TASK_ID"
+    ids = [f"task-{number}" for number in range(6)]
+    for task_id in ids:
+        workspace.task(task_id, f"{count}; {wait}", schedule="1h")
+    ticks = [workspace.start("tick") for _ in range(3)]
+    wait_for(lambda: len(list((workspace.root / "inside").iterdir())) == 2, "two tasks side by side")
+    # At least one of the ticks finds no slot for anything, and does not wait for the others.
+    wait_for(lambda: any(process.poll() is not None for process in ticks), "the end of a tick without a slot")
+    (workspace.root / "go").touch()
+    for process in ticks:
+        finish(process)
+    workspace.tick()
+    assert all(workspace.rows(task_id)[-1] == RAN for task_id in ids)
+    overlap = [int(line) for line in (workspace.root / "overlap").read_text().split()]
+    assert len(overlap) == 6 and max(overlap) == 2
+
+
+def test_what_finds_no_slot_leaves_a_row_and_runs_later(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 1\n")
+    gate = Gate(workspace)
+    workspace.task("first", gate.command, schedule="1h")
+    holder = workspace.start("tick")
+    gate.wait()
+    workspace.task("second", schedule="1h")
+    assert "deferred  second" in workspace.tick().stdout
+    workspace.tick()
+    assert workspace.rows("second") == [("skipped", "at_capacity", 2)]
+    gate.open()
+    finish(holder)
+    workspace.tick()
+    assert workspace.rows("second") == [("skipped", "at_capacity", 2), RAN]
+
+
+def test_an_occurrence_that_comes_while_the_task_runs_is_skipped_and_counted(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("slow", gate.command, schedule=half_past())
+    workspace.tick()
+    workspace.move_back("slow", "-1 hour")
+    first = workspace.start("tick")
+    gate.wait()
+    workspace.move_back("slow", "-3 hours")
+    workspace.tick()
+    assert workspace.rows("slow")[1:] == [("skipped", "already_running", 3)]
+    workspace.move_back("slow", "-2 hours")
+    workspace.tick()
+    assert workspace.rows("slow")[1:] == [("skipped", "already_running", 5)]
+    gate.open()
+    finish(first)
+    assert workspace.rows("slow")[0] == RAN
+
+
+def test_a_tick_whose_output_nobody_reads_still_supervises_its_tasks(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("a-slow", gate.command, schedule="1h")
+    workspace.task("b-quick", schedule="1h")
+    process = workspace.start("tick", env=workspace.environment | {"PYTHONUNBUFFERED": "1"})
+    assert process.stdout is not None
+    process.stdout.close()
+    gate.wait()
+    wait_for(lambda: workspace.rows("b-quick") == [RAN], "the end of the quick one")
+    gate.open()
+    process.wait(timeout=PATIENCE)
+    assert process.stderr is not None and process.stderr.read() == ""
+    process.stderr.close()
+    assert workspace.rows("a-slow") == workspace.rows("b-quick") == [RAN]
+
+
+# --- broken files ----------------------------------------------------------------------------------------------
+
+
+def test_a_rejected_file_is_reported_once_per_version_and_stops_nobody(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    workspace.task("good", schedule="1h")
+    workspace.write_task("bad", "---\nid: bad\nschedule: 5x\ncommand: 'true'\n---\n")
+    workspace.tick()
+    workspace.tick()
+    assert workspace.rows("good") == [RAN]
+    assert len(telegram.texts) == 1 and "tasks/bad.md:3: schedule:" in telegram.texts[0]
+    workspace.write_task("bad", "---\nid: bad\nschedule: 6x\ncommand: 'true'\n---\n")
+    workspace.tick()
+    assert len(telegram.texts) == 2 and "6x" in telegram.texts[1]
+
+
+def test_due_occurrences_of_a_file_that_broke_leave_rows(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule=half_past())
+    workspace.tick()
+    path.write_text(path.read_text().replace("id: job", "id: job\nretry: maybe"))
+    workspace.move_back("job", "-2 hours")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "rejected", 2)]
+
+
+def test_duplicate_ids_stop_everything_with_one_forced_alert_an_hour(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace, "  quiet_hours: '00:00-23:59'\n")
+    workspace.task("same", "touch ran", schedule="1h")
+    shutil.copy(workspace.root / "tasks" / "same.md", workspace.root / "tasks" / "other.md")
+    workspace.task("innocent", "touch ran", schedule="1h")
+    first = workspace.tick(code=3)
+    workspace.tick(code=3)
+    assert "tasks/other.md and tasks/same.md" in first.stderr
+    assert not (workspace.root / "ran").exists() and workspace.history() == []
+    assert len(telegram.texts) == 1
+    assert "tasks/other.md" in telegram.texts[0] and "tasks/same.md" in telegram.texts[0]
+    workspace.sql("UPDATE alerts SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '-61 minutes')")
+    workspace.tick(code=3)
+    assert len(telegram.texts) == 2
+
+
+# --- being watched ---------------------------------------------------------------------------------------------
+
+
+def test_every_line_of_the_scheduler_log_is_json_with_the_same_keys(workspace: Workspace) -> None:
+    workspace.task("good", schedule="1h")
+    workspace.task("bad", "exit 1", schedule="1h")
+    workspace.write_task("broken", "---\n---\n")
+    workspace.tick()
+    lines = [json.loads(line) for line in workspace.scheduler_log().splitlines()]
+    for line in lines:
+        assert {"timestamp", "level", "event", "task_id", "run_id", "trace_id"} <= line.keys(), line
+        assert datetime.fromisoformat(line["timestamp"]).utcoffset() is not None
+    ended = {line["task_id"]: line for line in lines if line["event"] == "run_finished"}
+    run = workspace.last_run("bad")
+    assert (ended["bad"]["run_id"], ended["bad"]["trace_id"]) == (run["run_id"], run["trace_id"])
+    assert (ended["good"]["level"], ended["bad"]["level"]) == ("info", "warning")
+
+
+def test_every_tick_leaves_a_heartbeat_and_a_snapshot_of_the_machine(workspace: Workspace) -> None:
+    workspace.task("a", schedule="1h")
+    workspace.task("b", schedule="1h")
+    workspace.tick()
+    workspace.tick()
+    assert workspace.sql("SELECT COUNT(*) FROM heartbeats") == [(2,)]
+    snapshots = workspace.sql("SELECT running, due, load1 IS NULL, memory_available_kib > 0 FROM snapshots ORDER BY at")
+    assert snapshots == [(0, 2, 0, 1), (0, 0, 0, 1)]
+
+
+def test_the_first_tick_after_an_outage_reports_it_once(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    workspace.tick()
+    workspace.sql("UPDATE heartbeats SET at = strftime('%Y-%m-%dT%H:%M:%fZ', at, '-2 hours')")
+    ((last,),) = workspace.sql("SELECT at FROM heartbeats")
+    workspace.tick()
+    workspace.tick()
+    assert len(telegram.texts) == 1
+    assert f"down from {last[:10]} {last[11:16]} to " in telegram.texts[0]
+
+
+def test_the_watcher_hears_of_the_start_and_the_end_of_a_tick(workspace: Workspace, telegram: Telegram) -> None:
+    workspace.config(f"ping_url: {telegram.url}/ping/abc\n")
+    workspace.task("bad", "exit 1", schedule="1h")
+    workspace.tick()
+    assert sorted(path.partition("?")[0] for path in telegram.paths) == ["/ping/abc", "/ping/abc/start"]
+    assert len({path.partition("?")[2] for path in telegram.paths}) == 1, "both belong to the same tick"
+
+
+def test_the_watcher_hears_of_a_tick_that_could_not_work(workspace: Workspace, telegram: Telegram) -> None:
+    workspace.config(f"ping_url: {telegram.url}/ping\n")
+    workspace.write_task("a", "---\nid: same\nschedule: manual\ncommand: 'true'\n---\n")
+    shutil.copy(workspace.root / "tasks" / "a.md", workspace.root / "tasks" / "b.md")
+    workspace.tick(code=3)
+    assert sorted(path.partition("?")[0] for path in telegram.paths) == ["/ping/fail", "/ping/start"]
+
+
+def test_a_watcher_that_is_away_costs_nothing_but_a_log_line(workspace: Workspace, telegram: Telegram) -> None:
+    workspace.config("ping_url: http://127.0.0.1:9/ping\n")
+    workspace.task("job", schedule="1h")
+    workspace.tick()
+    assert workspace.rows("job") == [RAN] and "ping_failed" in workspace.scheduler_log()
+
+
+# --- a broken installation -------------------------------------------------------------------------------------
+
+
+def test_a_crash_of_the_tick_is_told_recorded_and_ticketed(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace, f"  quiet_hours: '00:00-23:59'\nping_url: {telegram.url}/ping\n")
+    workspace.task("job", "touch ran", schedule=half_past())
+    workspace.tick()
+    telegram.paths.clear()
+    workspace.sql("DROP TABLE heartbeats")
+    crashed = workspace.tick(code=70)
+    workspace.tick(code=70)
+    assert "a bug" in crashed.stderr and "Traceback" not in crashed.stderr
+    last = [json.loads(line) for line in workspace.scheduler_log().splitlines() if '"crash"' in line][-1]
+    assert "Traceback" in last["traceback"] and "no such table: heartbeats" in last["traceback"]
+    assert len(telegram.texts) == 1 and "all tasks paused" in telegram.texts[0]
+    assert any(path.startswith("/ping/fail") for path in telegram.paths)
+    assert workspace.sql("SELECT kind, closed_at FROM tickets") == [("crash", None)]
+
+
+def test_a_damaged_database_is_set_aside_and_nothing_runs_on_a_guess(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    workspace.task("job", "echo >> ran", schedule="1s")
+    workspace.tick()
+    database = workspace.root / "state" / "tickdown.db"
+    garbage = b"these are not the rows you are looking for " * 500
+    database.write_bytes(garbage)
+    failed = workspace.tick(code=1)
+    (aside,) = database.parent.glob("tickdown.db.damaged-*")
+    assert aside.read_bytes() == garbage and aside.name in failed.stderr
+    assert len(telegram.texts) == 1 and aside.name in telegram.texts[0]
+    assert (workspace.root / "ran").read_text() == "\n" and workspace.rows("job") == []
+    wait_for(lambda: workspace.tick() and workspace.rows("job") == [RAN], "the next ticks to work again")
+
+
+def test_a_database_from_a_newer_version_is_refused_and_untouched(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h")
+    workspace.tick()
+    workspace.sql("PRAGMA user_version = 999")
+    database = workspace.root / "state" / "tickdown.db"
+    workspace.move_back("job", "-2 hours")
+    before = database.read_bytes()
+    assert "newer version" in workspace.tick(code=1).stderr
+    assert "newer version" in workspace.cli("list", code=1).stderr
+    assert database.read_bytes() == before and workspace.rows("job") == [RAN]
+
+
+def test_a_broken_configuration_stops_the_tick_and_is_told(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace, "max_concurent: 3\n")
+    workspace.task("job", "touch ran", schedule="1h")
+    failed = workspace.tick(code=2)
+    workspace.tick(code=2)
+    assert "config.yaml:5: max_concurent: " in failed.stderr and "max_concurrent" in failed.stderr
+    assert len(telegram.texts) == 1 and "max_concurent" in telegram.texts[0]
+    assert not (workspace.root / "ran").exists()
+
+
+def test_a_wrong_value_in_the_configuration_shows_no_secret(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace, "ping_url: '${HC_PING}'\n")
+    with (workspace.root / ".env").open("a") as file:
+        file.write("HC_PING=hidden-address-of-the-watcher\n")
+    failed = workspace.tick(code=2)
+    assert "ping_url" in failed.stderr
+    assert "hidden-address" not in failed.stderr + workspace.scheduler_log() + "".join(telegram.texts)
+
+
+def test_one_task_that_can_not_be_started_stops_no_other(workspace: Workspace) -> None:
+    workspace.task("blocked", schedule="1h")
+    workspace.task("fine", schedule="1h")
+    locks = workspace.root / "state" / "locks"
+    locks.mkdir(parents=True)
+    Path(locks / "blocked.lock").symlink_to("/dev/null")
+    told = workspace.tick().stderr
+    assert "blocked could not be started" in told
+    assert workspace.rows("fine") == [RAN]
