@@ -91,7 +91,9 @@ def main(argv: list[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # cron's locale may know no more than ASCII
     arguments = build_parser().parse_args(argv)
     try:
-        return int(dispatch(arguments))
+        code = int(dispatch(arguments))
+        sys.stdout.flush()
+        return code
     except TickdownError as error:
         print(f"scheduler.py: {error}", file=sys.stderr)
         return int(error.code)

@@ -20,7 +20,7 @@ from lib.store import runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.views import TaskView
-from lib.workspace import Workspace
+from lib.workspace import Workspace, make_private_dir
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,10 @@ class App:
         return self.workspace.root / Path(self.settings.config.database).expanduser()
 
     def database(self) -> Database:
+        try:
+            make_private_dir(self.workspace.state)
+        except OSError as error:
+            raise TickdownError(f"the folder {self.workspace.state} can't be used: {error.strerror}") from None
         return Database(self.database_path())
 
     def context(self, db: Database) -> Context:

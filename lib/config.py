@@ -104,9 +104,9 @@ def parse_config(text: str, environment: Mapping[str, str]) -> Config:
         raise ConfigError([error.problem], Config()) from None
     problems: list[Problem] = []
     if root.kind != "map":
-        if root.value is not None:
+        if root.kind == "list" or root.value is not None:
             raise ConfigError(
-                [Problem(root.line, "", f"{root.describe()} is not a list of `key: value` lines")], Config()
+                [Problem(root.line, "", f"{root.describe()} is not accepted; `key: value` lines")], Config()
             )
         root = Node("map", 1, 0)
     fields = Fields(root, KEYS, problems)
@@ -150,13 +150,17 @@ def _database(fields: Fields) -> str:
     if "://" in text:
         fields.refuse("database", f"{text.partition('://')[0]}://… is {NOT_YET}; a path such as {DEFAULT_DATABASE}")
         return DEFAULT_DATABASE
+    if not text.strip():
+        fields.refuse("database", f"is empty; a path such as {DEFAULT_DATABASE}")
     return text
 
 
 def _url(fields: Fields, name: str, default: str, environment: Mapping[str, str]) -> str:
-    url, _ = fill(fields.text(name, default), environment)
+    text = fields.text(name, default)
+    url, _ = fill(text, environment)
     if url and not re.match(r"https?://[^\s/]+", url):
-        fields.refuse(name, f"{url!r} is not an http:// or https:// address")
+        # As it was written: what stands in for ${NAME} may be a secret.
+        fields.refuse(name, f"{text!r} is not an http:// or https:// address")
         return default
     return url.rstrip("/")
 

@@ -31,9 +31,12 @@ def report_crash(arguments: argparse.Namespace, error: Exception) -> Exit:
         return Exit.BUG
     app = _any_app(workspace)
     app.log.error("crash", command=arguments.command, error=summary, traceback=traceback.format_exc())
-    if arguments.command == "tick":
-        if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+        if arguments.command == "tick":
             return _replace_database(app, summary)
+        print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
+        return Exit.FAILED
+    if arguments.command == "tick":
         _tell(app, *texts.crash_alert(app.redactor.text(summary)))
     print(app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}"), file=sys.stderr)
     return Exit.BUG

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta, tzinfo
 
 from lib.config import Config, Destination, Notify
@@ -138,11 +138,17 @@ def plain_text(message: Message, redactor: Redactor) -> str:
 
 def html_text(message: Message, redactor: Redactor) -> str:
     """For Telegram: escaped, and cut before escaping so that no entity or tag is cut in two."""
-    alerts = [part.alert for part in message.parts]
+
+    def clean(text: str) -> str:  # before anything is cut: half a secret would not be recognised
+        return printable(redactor.text(text))
 
     def escape(text: str) -> str:
-        return html.escape(printable(redactor.text(text)), quote=False)
+        return html.escape(text, quote=False)
 
+    alerts = [
+        replace(part.alert, title=clean(part.alert.title), body=clean(part.alert.body), output=clean(part.alert.output))
+        for part in message.parts
+    ]
     if len(alerts) > 1:
         text = f"<b>{escape(f'{len(alerts)} alerts on {host_name()}')}</b>"
         for index, alert in enumerate(alerts):

@@ -168,6 +168,9 @@ class Execution:
         if self.phase is Phase.ENDING:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
+        # What its background children write from here on is not this attempt's, so nothing can complete what is held.
+        self.child.output_open = False
+        self._write_log(self._redacted.flush())
         exit_code, signal = self.child.exit_status()
         outcome = classify(exit_code, signal)
         if outcome.status is not RunStatus.SUCCESS and outcome.error is not None:

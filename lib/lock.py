@@ -14,6 +14,7 @@ from pathlib import Path
 
 from lib.errors import TickdownError
 from lib.model import Owner
+from lib.process import boot_id
 from lib.times import from_store, to_store
 from lib.workspace import PRIVATE_FILE, make_private_dir
 
@@ -99,7 +100,8 @@ def read_holder(folder: Path, task_id: str) -> Holder | None:
             task_id=str(record["task_id"]),
             run_id=str(record["run_id"]),
             attempt=int(record["attempt"]),
-            child=(int(pgid), int(record["pgid_started"])) if pgid else None,
+            # A pid from before a reboot names nobody, even if its start time happens to be the same.
+            child=(int(pgid), int(record["pgid_started"])) if pgid and record["boot_id"] == boot_id() else None,
             deadline=from_store(record["deadline"]),
             deadline_monotonic=float(record["deadline_monotonic"]),
         )

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.redact import Redactor
-from lib.workspace import PRIVATE_FILE, make_private_dir, private_opener
+from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 ROTATE_AT = 10 * 1024 * 1024
 KEEP = 5
@@ -33,10 +33,11 @@ class Log:
 
     def _write(self, level: str, event: str, details: dict[str, object]) -> None:
         stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
-        record = {"timestamp": stamp, "level": level, "event": event, **details}
+        about = {"task_id": None, "run_id": None, "trace_id": None}  # in every line, so that programs can rely on them
+        record = {"timestamp": stamp, "level": level, "event": event, **about, **details}
         line = json.dumps(self.redactor.tree(record), default=str) + "\n"
         try:
-            make_private_dir(self.path.parent)
+            make_dir(self.path.parent)
             with open(self.path, "ab", buffering=0, opener=private_opener) as file:
                 file.write(line.encode())
         except OSError:

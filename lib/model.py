@@ -219,4 +219,5 @@ class Run:
     follows: str | None
     interruptions: int
     stop_requested: bool
+    heartbeat_at: datetime | None = None
     owner: Owner | None = field(default=None)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
+from lib.errors import TickdownError
 from lib.execute import Context, Execution
 from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
-from lib.model import ErrorClass, Run, RunStatus, Source
+from lib.model import Alert, ErrorClass, Run, RunStatus, Source
 from lib.process import Child, Termination, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
+from lib.store import alerts as outbox
 from lib.store import runs
-from lib.supervisor import Job
+from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
 
 STALE_AFTER = 60.0
@@ -22,14 +24,16 @@ TERM_GRACE = 10.0
 # How long a supervisor that was only slow gets to notice that its task has been ended.
 LET_GO_WITHIN = 3.0
 LOOK_EVERY = 0.2
+REPEAT_ALERTS_AFTER = timedelta(hours=1)
 
 
 def recover(
     context: Context, tasks: dict[str, Task], now: datetime, monotonic: float, add: Callable[[Job], None]
 ) -> None:
-    """Look at every run that says it is running on this host. `tasks` by lower-case id."""
+    """Look at every run that says it is running on this host, or under a name that nobody answers to any more (a
+    machine can be renamed, a container made anew). `tasks` by lower-case id."""
     for run in runs.running_runs(context.db):
-        if run.owner is None or run.host != host_name() or run.owner == context.owner:
+        if run.owner is None or run.owner == context.owner or (run.host != host_name() and not _lease_over(run, now)):
             continue
         task = tasks.get(run.task_id.lower()) or _stand_in(run)
         if not task.enabled and run.source is not Source.MANUAL:
@@ -38,10 +42,24 @@ def recover(
         if holder is not None and holder.run_id != run.run_id:
             holder = None
         if not is_alive(run.owner):
-            _take_over_orphan(context, task, run, holder, now, monotonic, add)
+            try:
+                _take_over_orphan(context, task, run, holder, now, monotonic, add)
+            except TickdownError as error:  # its lock can't be opened: this run waits, the others don't
+                _report_stuck(context, task, error, now)
         elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
             context.log.warning("owner_hangs", task_id=run.task_id, run_id=run.run_id, pid=run.owner.pid)
             add(HungRun(context, task, run, holder, monotonic))
+
+
+def _lease_over(run: Run, now: datetime) -> bool:
+    return run.heartbeat_at is None or now - run.heartbeat_at > timedelta(seconds=2 * HEARTBEAT_EVERY)
+
+
+def _report_stuck(context: Context, task: Task, error: TickdownError, now: datetime) -> None:
+    context.log.error("not_recovered", task_id=task.id, error=str(error))
+    title = f"{task.id} died and could not be taken over"
+    alert = Alert("not_recovered", title, str(error), destination=task.notify_to, task_id=task.id)
+    outbox.add_alert_once_per(context.db, alert, REPEAT_ALERTS_AFTER, now)
 
 
 def _stand_in(run: Run) -> Task:
@@ -66,9 +84,9 @@ def _take_over_orphan(
         lock.release()
         return
     assert run.owner is not None
-    died = (
-        "the machine was restarted" if run.owner.boot_id != boot_id() else f"its supervisor (pid {run.owner.pid}) died"
-    )
+    died = f"its supervisor (pid {run.owner.pid}) died"
+    if run.owner.boot_id != boot_id():
+        died = "the machine was restarted" if run.host == host_name() else f"its host {run.host} went away"
     execution = _execution(context, task, lock, run)
     execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
     add(execution)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -59,30 +60,33 @@ class RedactedStream:
 
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
+        self._pattern = re.compile(b"|".join(map(re.escape, secrets)))  # the longest first
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
         if not self._secrets:
             return data
-        data = self._replace(self._held + data)
-        keep = max((self._overlap(data, secret) for secret in self._secrets), default=0)
-        self._held = data[len(data) - keep :]
-        return data[: len(data) - keep]
+        data = self._held + data
+        ready, at = [], 0
+        while True:
+            hold_from = len(data) - max(self._overlap(data, at, secret) for secret in self._secrets)
+            match = self._pattern.search(data, at)
+            # One that lies in what is held back may yet turn out to be the beginning of a longer one.
+            if match is None or match.start() >= hold_from:
+                break
+            ready += [data[at : match.start()], MASK.encode()]
+            at = match.end()
+        self._held = data[hold_from:]
+        return b"".join([*ready, data[at:hold_from]])
 
     def flush(self) -> bytes:
         held, self._held = self._held, b""
-        return held
-
-    def _replace(self, data: bytes) -> bytes:
-        for secret in self._secrets:
-            if secret in data:
-                data = data.replace(secret, MASK.encode())
-        return data
+        return self._pattern.sub(MASK.encode(), held) if self._secrets else held
 
     @staticmethod
-    def _overlap(data: bytes, secret: bytes) -> int:
-        """How much of the end of the data could be the beginning of the secret."""
-        for size in range(min(len(secret) - 1, len(data)), 0, -1):
+    def _overlap(data: bytes, at: int, secret: bytes) -> int:
+        """How much of the end of the data, behind `at`, could be the beginning of the secret."""
+        for size in range(min(len(secret) - 1, len(data) - at), 0, -1):
             if data.endswith(secret[:size]):
                 return size
         return 0

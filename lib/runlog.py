@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from lib.workspace import make_private_dir, private_opener
+from lib.workspace import make_dir, private_opener
 
 SUMMARY_BYTES = 4096
 
 
 class RunLog:
     def __init__(self, path: Path, limit: int) -> None:
-        make_private_dir(path.parent)
+        make_dir(path.parent)
         self.path = path
         self.half = max(limit // 2, 1)
         # Not in append mode: moving the tail writes in the middle.

@@ -80,6 +80,8 @@ def _script(command: str, cwd: Path) -> list[str]:
 
 
 def why_not_started(error: OSError, argv: list[str]) -> CannotRun:
+    if error.filename is not None and os.fspath(error.filename) != argv[0]:  # the folder could not be entered
+        return CannotRun(f"cwd: {error.filename}: {error.strerror}")
     if isinstance(error, FileNotFoundError):
         return CannotRun(f"{argv[0]}: command not found", 127)
     if isinstance(error, PermissionError):

@@ -59,7 +59,7 @@ class Interval:
 class Cron:
     text: str
     zone: tzinfo
-    # Of the two, either may match: day of month and day of week, where both were given without a `*`.
+    # Any of them may match: day of month and day of week are two where both were given without a `*`.
     expressions: tuple[str, ...]
     follows_elapsed_time: bool
     starts_per_day: int
@@ -133,11 +133,15 @@ _FIELDS = (
 def _parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     words = line.split()
     parsed = [_parse_field(spec, word, task_id) for spec, word in zip(_FIELDS, words, strict=True)]
-    minute, hour, day, month, weekday = (",".join(values) for values in parsed)
+    minute, hour, day, month, _ = (",".join(values) for values in parsed)
+    # croniter takes plain weekdays or numbered ones (`1#2`) in one expression, not both.
+    numbered = [value for value in parsed[4] if "#" in value]
+    weekdays = [",".join(part) for part in ([v for v in parsed[4] if v not in numbered], numbered) if part]
     if words[2].startswith("*") or words[4].startswith("*"):
-        candidates = [f"{minute} {hour} {day} {month} {weekday}"]
+        candidates = [f"{minute} {hour} {day} {month} {weekday}" for weekday in weekdays]
     else:
-        candidates = [f"{minute} {hour} {day} {month} *", f"{minute} {hour} * {month} {weekday}"]
+        candidates = [f"{minute} {hour} {day} {month} *"]
+        candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
     expressions = tuple(expression for expression in candidates if _ever_matches(expression))
     if not expressions:
         raise ScheduleError(f"{text!r} never happens: no such day in the calendar")
@@ -331,10 +335,12 @@ def count_occurrences(cron: Cron, after: datetime, until: datetime) -> int:
         start, stop = _at(day, cron.zone), _at(day + timedelta(days=1), cron.zone)
         if stop - start == timedelta(days=1) and _clock(start, cron.zone) == day:
             total += cron.starts_per_day
-        else:
-            second = timedelta(seconds=1)
+            day = by_day.next_clock_time(day)
+        else:  # together with the day after it, which takes what a zone that leaves out a whole day has moved
+            after_next, second = day + timedelta(days=2), timedelta(seconds=1)
+            stop = min(_at(after_next, cron.zone), end)
             total += sum(1 for _ in occurrences(cron, start - second, stop - second))
-        day = by_day.next_clock_time(day)
+            day = by_day.next_clock_time(after_next - second)
     return total
 
 

@@ -100,7 +100,8 @@ def split_frontmatter(text: str) -> tuple[str, str]:
     """The YAML (with its lines numbered as in the file) and the body."""
     from frontmatter.default_handlers import YAMLHandler
 
-    handler = YAMLHandler()
+    # Its own pattern would take empty lines along with the `---`, and the count of lines would be wrong.
+    handler = YAMLHandler(fm_boundary=re.compile(r"^-{3,}[^\S\n]*$", re.MULTILINE))
     if not handler.detect(text):
         raise YamlError(1, "no frontmatter: the first line must be `---`")
     try:
@@ -156,14 +157,15 @@ def _read_id(fields: Fields) -> str:
     if fields.given("id") is None:
         fields.refuse("id", "required; letters, digits, '.', '_' and '-', at most 64")
         return ""
-    task_id = fields.text("id")
-    if task_id and not valid_id(task_id):
-        fields.refuse(
-            "id",
-            f"{task_id[:80]!r} is not accepted; letters, digits, '.', '_' and '-', at most 64, first a letter, digit or '_'",
-        )
-        return ""
-    return task_id
+
+    def convert(node: Node) -> str:
+        if not valid_id(as_text(node)):
+            raise ValueError(
+                f"{node.text[:80]!r} is not accepted; letters, digits, '.', '_' and '-', at most 64, first a letter, digit or '_'"
+            )
+        return node.text
+
+    return fields.read("id", "", convert)
 
 
 def _read_schedule(fields: Fields, task_id: str, zone: tzinfo) -> Schedule:

@@ -41,7 +41,8 @@ def edited(text: str, changes: Mapping[str, str | None]) -> str:
         body = _with_field(body, name, value)
         wanted = {**wanted, name: value} if value is not None else {k: v for k, v in wanted.items() if k != name}
     # Proof instead of trust: the new text must mean the old fields plus the changes, and nothing else.
-    got = {name: value for name, value in _plain(_tree(body)).items() if changes.get(name, "") is not None or value}
+    taken_away = [name for name, value in changes.items() if value is None]
+    got = {n: value for n, value in _plain(_tree(body)).items() if n not in taken_away or value not in ("", "null")}
     if got != wanted:
         raise EditRefused("the fields could not be changed without touching others; the file was not changed")
     return bom + body
@@ -73,7 +74,13 @@ def _with_field(text: str, name: str, value: str | None) -> str:
         return text if value is None else _insert(text, offset, len(yaml_text), root, name, value)
     if value is None:
         return _remove(text, offset, root, name)
-    return text[: offset + node.start] + _spaced(text, offset + node.start, value) + text[offset + node.end :]
+    return _with_value(text, offset, node, value)
+
+
+def _with_value(text: str, offset: int, node: Node, value: str) -> str:
+    start, end = offset + node.start, offset + node.end
+    end -= len(text[start:end]) - len(text[start:end].rstrip("\r\n"))  # a block scalar ends at the next line
+    return text[:start] + _spaced(text, start, value) + text[end:]
 
 
 def _spaced(text: str, at: int, value: str) -> str:
@@ -83,12 +90,13 @@ def _spaced(text: str, at: int, value: str) -> str:
 
 def _insert(text: str, offset: int, length: int, root: Node, name: str, value: str) -> str:
     if root.flow:
-        at = offset + root.end - 1
+        at = text.index("{", offset + root.start) + 1  # the end may have a comma or a comment before it
         comma = "" if not root.entries else ", "
-        return f"{text[:at].rstrip()}{comma}{name}: {value}{text[at:]}"
+        return f"{text[:at]}{name}: {value}{comma}{text[at:]}"
     newline = "\r\n" if "\r\n" in text[: offset + length] else "\n"
+    indent = text[text.rfind("\n", 0, offset + root.start) + 1 : offset + root.start]
     at = offset + length  # right before the closing `---`
-    return f"{text[:at]}{name}: {value}{newline}{text[at:]}"
+    return f"{text[:at]}{indent}{name}: {value}{newline}{text[at:]}"
 
 
 def _remove(text: str, offset: int, root: Node, name: str) -> str:
@@ -99,7 +107,7 @@ def _remove(text: str, offset: int, root: Node, name: str) -> str:
     line = text[start : end + 1]
     if not root.flow and re.fullmatch(rf"['\"]?{re.escape(name)}['\"]?[ \t]*:[^#\n]*\r?\n", line):
         return text[:start] + text[end + 1 :]
-    return text[: offset + node.start] + _spaced(text, offset + node.start, "null") + text[offset + node.end :]
+    return _with_value(text, offset, node, "null")
 
 
 def _replace(target: Path, content: bytes, before: os.stat_result) -> None:

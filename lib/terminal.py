@@ -7,10 +7,11 @@ import re
 _SEQUENCES = re.compile(
     r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?"  # operating system commands: titles, links, the clipboard
     r"|\x1b[PX^_][^\x1b]*(?:\x1b\\)?"  # device control and other strings
+    r"|\x1b[0-?]"  # private ones of two characters, such as the keypad modes
     r"|[\x1b\x9b][\[\]()#;?]*[0-9;:<=>?]*[ -/]*[@-~]?"  # colours, cursor movement
 )
 # Control characters except newline and tab; marks that turn the direction of the text around.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:

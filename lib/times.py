@@ -62,7 +62,7 @@ def duration_text(delta: timedelta) -> str:
     for unit, size in (("w", 604800), ("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= size and seconds % size == 0:
             return f"{int(seconds // size)}{unit}"
-    return f"{seconds:g}s"
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 def _rough(seconds: float) -> str:
@@ -128,6 +128,6 @@ def parse_moment(text: str, zone: tzinfo, now: datetime) -> datetime:
         else:
             moment = datetime.fromisoformat(stripped)
             moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
-    except ValueError:
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError):  # overflow: the first or last day that there is
         raise ValueError(f"{text!r} is not a time; write 2026-06-01, 2026-06-01T09:30 or 09:30") from None
-    return moment.astimezone(UTC)

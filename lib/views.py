@@ -65,7 +65,7 @@ class Screen:
             table.add_column(column, no_wrap=index == 0, overflow="fold")
         for row in rows:
             table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-        Console(no_color="NO_COLOR" in os.environ, highlight=False).print(table)
+        Console(color_system=None if os.environ.get("NO_COLOR") else "auto", highlight=False).print(table)
 
 
 def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:

@@ -63,9 +63,16 @@ def find_workspace(option: str | None, environment: Mapping[str, str], default: 
     return Workspace(root)
 
 
+def make_dir(path: Path) -> None:
+    """Made so that only its owner may enter; one that is there already keeps its modes."""
+    if not path.is_dir():
+        make_dir(path.parent)  # `parents=True` would make them as the umask says
+        path.mkdir(mode=PRIVATE_DIR, exist_ok=True)
+
+
 def make_private_dir(path: Path) -> None:
-    """A folder that only its owner may enter; one with looser modes is put right."""
-    path.mkdir(mode=PRIVATE_DIR, parents=True, exist_ok=True)
+    """For what is the program's alone: looser modes are put right."""
+    make_dir(path)
     if path.stat().st_mode & 0o077:
         path.chmod(PRIVATE_DIR)
 

@@ -71,15 +71,16 @@ def parse_yaml(text: str, first_line: int = 1) -> Node:
     try:
         return _build(loader_class(text), first_line)
     except yaml.reader.ReaderError as error:
-        character = f"U+{error.character:04X}" if isinstance(error.character, int) else repr(error.character)
-        line = first_line + text[: error.position].count("\n")
-        raise YamlError(line, f"the character {character} is not allowed in YAML") from None
+        # libyaml counts bytes, not characters; but what is never allowed is found at its first place.
+        character = chr(error.character) if isinstance(error.character, int) else str(error.character)
+        line = first_line + text[: max(0, text.find(character))].count("\n")
+        raise YamlError(line, f"the character U+{ord(character):04X} is not allowed in YAML") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = first_line + (mark.line if mark else 0)
         detail = error.problem or str(error)
         hint = ""
-        if "cannot start any token" in detail:
+        if "cannot start any token" in detail or "alphabetic or numeric character" in detail:
             hint = "; put values that begin with @, `, % or * in quotes"
         elif "mapping values are not allowed" in detail:
             hint = "; put values that contain ': ' in quotes"
@@ -156,7 +157,8 @@ def _scalar_value(event: Any, line: int) -> Any:
             case "null":
                 return None
             case "bool":
-                return text.lower() in ("yes", "true", "on")
+                word = text.lower()  # `!!bool banana` is no boolean
+                return word in ("yes", "true", "on") if word in ("yes", "no", "true", "false", "on", "off") else text
             case "int":
                 # Only what looks like a whole number to a person: YAML 1.1 also reads 12:30 and 017 as numbers.
                 plain = text.replace("_", "")

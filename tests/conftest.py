@@ -4,8 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.helpers import Telegram, Workspace
+
+# A slow machine is no defect, and a suite says the same every time.
+settings.register_profile("tickdown", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tickdown")
 
 
 @pytest.fixture

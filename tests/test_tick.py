@@ -341,7 +341,7 @@ def test_the_watcher_hears_of_a_tick_that_could_not_work(workspace: Workspace, t
     assert sorted(path.partition("?")[0] for path in telegram.paths) == ["/ping/fail", "/ping/start"]
 
 
-def test_a_watcher_that_is_away_costs_nothing_but_a_log_line(workspace: Workspace, telegram: Telegram) -> None:
+def test_a_watcher_that_is_away_costs_nothing_but_a_log_line(workspace: Workspace) -> None:
     workspace.config("ping_url: http://127.0.0.1:9/ping\n")
     workspace.task("job", schedule="1h")
     workspace.tick()

@@ -56,7 +56,7 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: str | None, detach: 
         db = app.database()
     except DamagedDatabase as error:
         return replace_and_report(app, str(error))
-    report = Tick(app.context(db), catalog, interval, tell=screen.line).run()
+    report = Tick(app.context(db), catalog, interval, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)
     return report.exit_code
 
@@ -73,12 +73,24 @@ def _every(text: str | None) -> timedelta | None:
     return every
 
 
+def _teller(screen: Screen) -> Callable[[str], None]:
+    def tell(text: str) -> None:
+        try:
+            screen.line(text)
+            sys.stdout.flush()
+        except OSError:
+            # The reader left or the terminal was closed; the tasks still need their supervisor.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    return tell
+
+
 def _leave_to_child(app: App) -> bool:
     """Fork; True in the parent. The child gets a session of its own and writes where a person can find it, since the
     terminal or the pipe that the parent had may be closed."""
-    from lib.workspace import make_private_dir, private_opener
+    from lib.workspace import make_dir, private_opener
 
-    make_private_dir(app.workspace.logs)
+    make_dir(app.workspace.logs)
     sys.stdout.flush()
     sys.stderr.flush()
     if os.fork():
@@ -197,6 +209,9 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
     claimed = runs.claim(db, new, Facts(task.id, armed_at=now), now, limit=None)
     if claimed is not runs.Claim.WON:
         lock.release()
+        earlier = runs.run_by_key(db, occurrence.key)
+        if key is not None and earlier is not None:  # somebody was faster with the same key
+            return _already_done(screen, task, key, earlier)
         raise _already_running(db, task)
     echo = _Echo(sys.stderr if screen.as_json else sys.stdout)
     execution = Execution(context, task, lock, new.run_id, Source.MANUAL, now, new.trace_id, echo=echo)
@@ -223,7 +238,9 @@ def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence
 
 def _already_running(db: Database, task: Task) -> TickdownError:
     current = runs.running_runs(db, task.id)
-    since = f" since {in_words(current[0].started_at, datetime.now(UTC))}" if current and current[0].started_at else ""
+    since = (
+        f", started {in_words(current[0].started_at, datetime.now(UTC))}" if current and current[0].started_at else ""
+    )
     which = f" (run {current[0].run_id}{since})" if current else ""
     return TickdownError(f"{task.id} already runs{which}; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
 

@@ -154,6 +154,8 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield Finding(
         "database", not damage, f"{app.database_path()}" + (f": {'; '.join(damage)}" if damage else " is sound")
     )
+    if damage:
+        return
     context = app.context(db)
     yield _last_tick(context, now)
     yield from _runs(context, catalog, now)

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import sys
 import time
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from lib.store import runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.terminal import PrintableStream, one_line
-from lib.times import duration_text, iso, parse_duration, parse_moment, took
+from lib.times import duration_text, iso, maybe_from_store, parse_duration, parse_moment, took
 from lib.views import (
     RUN_COLUMNS,
     TASK_COLUMNS,
@@ -91,9 +91,11 @@ def _since(text: str | None, app: App, now: datetime) -> datetime | None:
         return now - parse_duration(text)
     except ValueError as not_a_duration:
         try:
-            return parse_moment(text, get_zone(app.settings.config.timezone), now)
+            moment = parse_moment(text, get_zone(app.settings.config.timezone), now)
         except ValueError:
             raise TickdownError(f"--since: {not_a_duration}; or a date such as 2026-06-01", Exit.USAGE) from None
+    # A bare time of day is read as its next passing; looking back, the last one is meant.
+    return moment - timedelta(days=1) if moment > now and "-" not in text else moment
 
 
 # --- show ------------------------------------------------------------------------------------------------------
@@ -194,14 +196,15 @@ def _run_with_attempts(db: Database, run: Run, zone: tzinfo) -> dict[str, Any]:
     return {
         **run_json(run, zone),
         "summary": run.summary,
-        "attempt_details": [_attempt_json(row) for row in runs.attempts_of(db, run.run_id)],
+        "attempt_details": [_attempt_json(row, zone) for row in runs.attempts_of(db, run.run_id)],
     }
 
 
-def _attempt_json(row: sqlite3.Row) -> dict[str, Any]:
+def _attempt_json(row: sqlite3.Row, zone: tzinfo) -> dict[str, Any]:
     names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error",
              "log_start", "log_end")  # fmt: skip
-    return {name: row[name] for name in names}
+    times = {name: iso(maybe_from_store(row[name]), zone) for name in ("started_at", "finished_at")}
+    return {name: row[name] for name in names} | times
 
 
 def _warnings(catalog: Catalog, task: Task) -> list[str]:

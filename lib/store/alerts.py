@@ -46,10 +46,12 @@ def add_alert_once_per(db: Database, alert: Alert, period: timedelta, now: datet
 
 
 def lease_due(db: Database, now: datetime) -> list[Outgoing]:
-    """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out."""
+    """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out. Where the other
+    side asked to wait, new alerts for the same destination wait as well."""
     with db.transaction() as connection:
         rows = connection.execute(
-            "SELECT * FROM alerts WHERE status = 'pending' AND (not_before IS NULL OR not_before <= ?)"
+            "SELECT * FROM alerts WHERE status = 'pending' AND NOT EXISTS (SELECT 1 FROM alerts AS asked WHERE"
+            " asked.status = 'pending' AND asked.not_before > ? AND asked.destination IS alerts.destination)"
             " AND (lease_until IS NULL OR lease_until <= ?) ORDER BY id",
             (to_store(now), to_store(now)),
         ).fetchall()

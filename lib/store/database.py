@@ -13,7 +13,7 @@ from pathlib import Path
 from lib.errors import TickdownError
 from lib.store.schema import MIGRATIONS
 from lib.times import to_store
-from lib.workspace import PRIVATE_FILE, make_private_dir
+from lib.workspace import PRIVATE_FILE, make_dir
 
 BUSY_SECONDS = 60.0
 
@@ -36,8 +36,8 @@ class Database:
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
-        make_private_dir(path.parent)
         try:
+            make_dir(path.parent)
             # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
             return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
@@ -108,7 +108,12 @@ class Database:
 
     def problems(self) -> list[str]:
         """What SQLite's own check finds; reads the whole file, so only `doctor` asks."""
-        found = [str(row[0]) for row in self.all("PRAGMA quick_check(5)")]
+        try:
+            found = [str(row[0]) for row in self.all("PRAGMA quick_check(5)")]
+        except sqlite3.DatabaseError as error:
+            if not is_damage(error):
+                raise
+            return [str(error)]
         return [] if found == ["ok"] else found
 
     def close(self) -> None:

@@ -145,8 +145,9 @@ def _insert_unrun(
     source: Source, host: str, now: datetime, key: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
-        "INSERT OR IGNORE INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
-        " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
+        " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (key) DO NOTHING",
         (new_run_id(now), task_id, key or occurrence_key(task_id, unrun.first), status, source, reason, to_store(now),
          to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
     )  # fmt: skip
@@ -263,9 +264,10 @@ def interrupted(db: Database, run: Run, new_owner: Owner, number: int, outcome: 
     with db.transaction() as connection:
         assert run.owner is not None
         taken = connection.execute(
-            "UPDATE task_runs SET owner_pid = ?, owner_started = ?, owner_boot = ?, heartbeat_at = ?, interruptions ="
+            "UPDATE task_runs SET host = ?, owner_pid = ?, owner_started = ?, owner_boot = ?, heartbeat_at = ?, interruptions ="
             " interruptions + 1 WHERE run_id = ? AND status = 'running' AND owner_pid = ? AND owner_started = ?",
             (
+                new_owner.host,
                 new_owner.pid,
                 new_owner.started,
                 new_owner.boot_id,
@@ -390,6 +392,7 @@ def to_run(row: sqlite3.Row) -> Run:
         follows=row["follows"],
         interruptions=row["interruptions"],
         stop_requested=bool(row["stop_requested"]),
+        heartbeat_at=maybe_from_store(row["heartbeat_at"]),
         owner=owner,
     )
 

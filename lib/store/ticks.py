@@ -53,13 +53,14 @@ def claim_daily(db: Database, name: str, now: datetime) -> bool:
 
 def remove_old_runs(db: Database, before: datetime) -> list[str | None]:
     """Delete ended runs older than this, in small transactions that keep nobody waiting; the log of each (or None).
-    The last run of each task stays, so that `list` can always tell it."""
+    The last run of each task stays, whatever was skipped since, so that `list` can always tell it."""
     logs: list[str | None] = []
     while True:
         with db.transaction() as connection:
             rows = connection.execute(
                 "SELECT run_id, log FROM task_runs AS old WHERE recorded_at < ? AND status <> 'running' AND EXISTS (SELECT 1"
-                " FROM task_runs AS newer WHERE newer.task_id = old.task_id AND newer.recorded_at > old.recorded_at) LIMIT ?",
+                " FROM task_runs AS newer WHERE newer.task_id = old.task_id AND newer.recorded_at > old.recorded_at"
+                " AND (newer.status NOT IN ('skipped', 'missed') OR old.status IN ('skipped', 'missed'))) LIMIT ?",
                 (to_store(before), _BATCH),
             ).fetchall()
             connection.executemany("DELETE FROM task_runs WHERE run_id = ?", [(row["run_id"],) for row in rows])
@@ -73,7 +74,9 @@ def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) ->
         for table, column, keep in (
             ("heartbeats", "at", KEEP_HEARTBEATS),
             ("snapshots", "at", KEEP_SNAPSHOTS),
-            ("alerts", "sent_at", keep_runs),
             ("tickets", "closed_at", keep_runs),
         ):
             connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))
+        connection.execute(
+            "DELETE FROM alerts WHERE status <> 'pending' AND created_at < ?", (to_store(now - keep_runs),)
+        )
