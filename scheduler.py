@@ -96,6 +96,10 @@ def main(argv: list[str] | None = None) -> int:
         return code
     except TickdownError as error:
         print(f"scheduler.py: {error}", file=sys.stderr)
+        if arguments.command == "tick" and not arguments.dry_run:
+            from lib.crash import report_stopped
+
+            report_stopped(getattr(arguments, "found_workspace", None), error)
         return int(error.code)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
@@ -112,8 +116,6 @@ def main(argv: list[str] | None = None) -> int:
 def dispatch(arguments: argparse.Namespace) -> Exit:
     from lib.app import make_app
     from lib.commands import act, check, look
-    from lib.config import ConfigError
-    from lib.crash import report_config_error
     from lib.redact import Redactor
     from lib.views import Screen
     from lib.workspace import find_workspace
@@ -125,12 +127,7 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
         broken = check.validate_config(workspace, Screen(Redactor(), as_json))
         if broken is not None:
             return broken
-    try:
-        app = make_app(workspace)
-    except ConfigError as error:
-        if arguments.command == "tick" and not arguments.dry_run:
-            report_config_error(workspace, error)
-        raise
+    app = make_app(workspace)
     screen = Screen(app.redactor, as_json)
     match arguments.command:
         case "tick":

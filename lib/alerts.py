@@ -57,12 +57,19 @@ def run_alert(
         kind=verdict.alert,
         title=_TITLES[verdict.alert].format(id=task.id, n=verdict.failures),
         body="\n".join(lines),
-        output="" if outcome.status is RunStatus.SUCCESS else tail(summary),
+        output=_output(outcome, summary),
         forced=verdict.forced,
         destination=task.notify_to,
         task_id=task.id,
         run_id=run_id,
     )
+
+
+def _output(outcome: Outcome, summary: str) -> str:
+    """The last lines, unless there is only one and the error has it already."""
+    lines = tail(summary)
+    told = "\n" not in lines and lines.strip() in (outcome.error or "")
+    return "" if told or outcome.status is RunStatus.SUCCESS else lines
 
 
 def run_tickets(task: Task, verdict: Verdict, outcome: Outcome, run_id: str) -> list[Ticket]:
@@ -112,11 +119,11 @@ def crash_alert(error: str) -> tuple[Alert, Ticket]:
     return Alert(kind="crash", title=title, body=body, forced=True), Ticket(TicketKind.CRASH, title, body)
 
 
-def config_alert(problems: str) -> Alert:
+def stopped_alert(error: str) -> Alert:
     return Alert(
-        kind="config",
-        title="the configuration is wrong: nothing runs",
-        body=f"{problems}\nAll tasks are paused until it is put right. See: scheduler.py validate",
+        kind="stopped",
+        title="the scheduler can't work: nothing runs",
+        body=f"{error}\nAll tasks are paused until this is put right. See: scheduler.py doctor",
         forced=True,
     )
 
@@ -125,7 +132,7 @@ def damaged_alert(path: str, aside: str) -> Alert:
     return Alert(
         kind="damaged",
         title="the database is damaged",
-        body=f"{path} could not be read and was set aside as {aside}. History starts anew; nothing ran in this tick. "
+        body=f"{path} could not be read and was set aside as {aside}. History starts anew; this tick stopped at that. "
         "Every task waits for its next occurrence.",
         forced=True,
     )

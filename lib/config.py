@@ -43,7 +43,7 @@ class Notify:
 
     def destination(self, name: str | None) -> tuple[str, Destination] | None:
         """Where an alert goes; None means nothing is configured, so it goes to stderr."""
-        key = name or self.default
+        key = name if name in self.destinations else self.default
         found = self.destinations.get(key) if key else None
         return (key, found) if key and found and self.token else None
 

@@ -33,7 +33,9 @@ def report_crash(arguments: argparse.Namespace, error: Exception) -> Exit:
     app.log.error("crash", command=arguments.command, error=summary, traceback=traceback.format_exc())
     if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
         if arguments.command == "tick":
-            return _replace_database(app, summary)
+            from lib.commands.act import replace_and_report
+
+            return replace_and_report(app, summary)
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
     if arguments.command == "tick":
@@ -42,10 +44,14 @@ def report_crash(arguments: argparse.Namespace, error: Exception) -> Exit:
     return Exit.BUG
 
 
-def report_config_error(workspace: Workspace, error: ConfigError) -> None:
-    app = default_app(workspace, error.partial)
-    app.log.error("config", error=str(error))
-    _tell(app, texts.config_alert(str(error)), None)
+def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
+    """A tick that could not even begin (configuration, .env, database) says so in the log, to the watcher and, where
+    that is still possible, as an alert."""
+    if workspace is None:
+        return
+    app = default_app(workspace, error.partial) if isinstance(error, ConfigError) else _any_app(workspace)
+    app.log.error("tick_stopped", error=str(error))
+    _tell(app, texts.stopped_alert(str(error)), None)
 
 
 def _any_app(workspace: Workspace) -> App:
@@ -71,13 +77,3 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
         app.log.error("alert_lost", error=str(error), alert=alert.title)
         print(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}"), file=sys.stderr)
     pinger.finish()
-
-
-def _replace_database(app: App, summary: str) -> Exit:
-    from lib.commands.act import replace_and_report
-
-    try:
-        return replace_and_report(app, summary)
-    except TickdownError as error:
-        print(f"scheduler.py: {error}", file=sys.stderr)
-        return error.code

@@ -182,7 +182,7 @@ def _indented(text: str) -> str:
 
 def _to_stderr(message: Message, redactor: Redactor) -> None:
     """Where cron picks it up and mails it."""
-    print(plain_text(message, redactor), file=sys.stderr, flush=True)
+    print(plain_text(message, redactor), end="\n\n", file=sys.stderr, flush=True)
 
 
 def _telegram(notify: Notify, destination: Destination) -> Callable[[Message, Redactor], None]:

@@ -78,6 +78,8 @@ class Execution:
         self.attempt = 1
         self.outcome: Outcome | None = None
         self._retry_at = 0.0
+        self._background_output = False
+        self._last: Outcome | None = None
         self._why_ending: Outcome | None = None
         self._termination: Termination | None = None
         self._takeover_of: Run | None = None
@@ -169,7 +171,7 @@ class Execution:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
         # What its background children write from here on is not this attempt's, so nothing can complete what is held.
-        self.child.output_open = False
+        self._background_output, self.child.output_open = self.child.output_open, False
         self._write_log(self._redacted.flush())
         exit_code, signal = self.child.exit_status()
         outcome = classify(exit_code, signal)
@@ -219,6 +221,7 @@ class Execution:
         self, why: Outcome | None, leader: tuple[int, int] | None, grace: float, monotonic: float
     ) -> None:
         self._why_ending = why
+        self._background_output = False
         self._termination = Termination(self.run_id, leader, grace, monotonic)
         self.phase = Phase.ENDING
         self.wake_at = monotonic
@@ -227,18 +230,24 @@ class Execution:
         assert self._termination is not None
         why, survivors = self._why_ending, self._termination.survivors
         self._termination = None
-        if why is None:  # the leftovers of an attempt that will be retried
+        if why is None and not survivors:  # the leftovers of an attempt that will be retried
             self._close_child()
             self.phase = Phase.WAITING
             self._retry_at = monotonic + task_delay(self.task)
             self.wake_at = monotonic
             return
         if survivors:
+            why = why or self._last
+            assert why is not None
             why = replace(why, error=f"{why.error}; could not be ended: pid {', '.join(map(str, survivors))}")
+            if self._takeover_of is None:
+                self._finish(why, None, now)
+                return
+        assert why is not None
         if self._takeover_of is not None:
             self._taken_over(why, now, monotonic)
             return
-        if self.child is not None and not survivors:
+        if self.child is not None:
             self.on_output()
             exit_code, signal = self.child.exit_status()
             why = replace(why, exit_code=exit_code, signal=signal)
@@ -266,6 +275,7 @@ class Execution:
                 self._next_attempt(Rung.RERUN, now, monotonic)
             case Retry():
                 runs.finish_attempt(self.context.db, self.run_id, self.attempt, outcome, self._span(), now)
+                self._last = outcome
                 self.retries_used += 1
                 self._write_lock(now, monotonic, TIMEOUT_GRACE + task_delay(self.task))
                 # No retry starts beside a process of the attempt before it.
@@ -356,6 +366,8 @@ class Execution:
 
     def _close_child(self) -> None:
         if self.child is not None:
+            if self._background_output:
+                self.child.leave_alone()
             self.child.close()
             self.child = None
 
@@ -364,17 +376,19 @@ class Execution:
         return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=f"did not end within {limit}")
 
     def _write_lock(self, now: datetime, monotonic: float, seconds: float) -> None:
-        self.lock.write(
-            Holder(
-                owner=self.context.owner,
-                task_id=self.task.id,
-                run_id=self.run_id,
-                attempt=self.attempt,
-                child=self._leader(),
-                deadline=now + timedelta(seconds=seconds),
-                deadline_monotonic=monotonic + seconds,
-            )
+        holder = Holder(
+            owner=self.context.owner,
+            task_id=self.task.id,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            child=self._leader(),
+            deadline=now + timedelta(seconds=seconds),
+            deadline_monotonic=monotonic + seconds,
         )
+        try:
+            self.lock.write(holder)
+        except OSError as error:  # a full disk: the lock itself holds, only its text is old
+            self.context.log.error("lock_not_written", task_id=self.task.id, run_id=self.run_id, error=str(error))
 
     def _open_log(self, rung: Rung, now: datetime) -> None:
         self._redacted = self.redactor.stream()

@@ -130,7 +130,13 @@ class Child:
         self.exited = False
         self.pid = self.popen.pid
         self.started = start_time(self.pid)
-        self.exit_descriptor = os.pidfd_open(self.pid)
+        try:
+            self.exit_descriptor = os.pidfd_open(self.pid)
+        except OSError:  # no descriptor left: what can't be watched must not run
+            self.popen.kill()
+            self.popen.wait()
+            os.close(reader)
+            raise
 
     def exit_status(self) -> tuple[int | None, int | None]:
         """(exit code, signal) of the ended process, which stays a zombie: until `close` its pid, and so the number of
@@ -138,6 +144,18 @@ class Child:
         result = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         assert result is not None
         return (result.si_status, None) if result.si_code == os.CLD_EXITED else (None, result.si_status)
+
+    def leave_alone(self) -> None:
+        """For children that the command left in the background with its output still open: somebody must go on reading
+        it, or the first line they print would end them. It ends with the last of them."""
+        os.set_blocking(self.output, True)
+        quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
+        try:
+            os.posix_spawnp(
+                "cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 0), *quiet], setsid=True
+            )
+        except OSError:
+            pass  # they are on their own
 
     def close(self) -> None:
         self.popen.poll()  # reaps it; one that even SIGKILL could not end must not be waited for

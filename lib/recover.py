@@ -11,7 +11,7 @@ from lib.errors import TickdownError
 from lib.execute import Context, Execution
 from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
-from lib.model import Alert, ErrorClass, Run, RunStatus, Source
+from lib.model import Alert, ErrorClass, Run, Rung, RunStatus, Source
 from lib.process import Child, Termination, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
 from lib.store import alerts as outbox
@@ -94,7 +94,10 @@ def _take_over_orphan(
 
 def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
-    return Execution(context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "")
+    retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
+    return Execution(
+        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "", retries_used=retried
+    )
 
 
 class HungRun:
@@ -129,7 +132,13 @@ class HungRun:
                 return
             self._termination = None
             self._let_go_by = monotonic + LET_GO_WITHIN
-        if self._lock.acquire():
+        try:
+            acquired = self._lock.acquire()
+        except TickdownError as error:
+            _report_stuck(self.context, self.task, error, now)
+            self.wake_at = None
+            return
+        if acquired:
             self._record(now, monotonic)
         elif monotonic < self._let_go_by or self.killed_owner:
             self.wake_at = monotonic + LOOK_EVERY

@@ -125,7 +125,7 @@ class Supervisor:
     def _obey_signals(self) -> None:
         if self._signals_handled == self._signals_seen or self.received is None:
             return
-        again = self._signals_handled > 0
+        again = self._signals_seen > 1
         self._signals_handled = self._signals_seen
         why = f"the scheduler got {self.received.name}"
         for job in self.jobs:

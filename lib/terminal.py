@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 
 _SEQUENCES = re.compile(
@@ -10,12 +11,18 @@ _SEQUENCES = re.compile(
     r"|\x1b[0-?]"  # private ones of two characters, such as the keypad modes
     r"|[\x1b\x9b][\[\]()#;?]*[0-9;:<=>?]*[ -/]*[@-~]?"  # colours, cursor movement
 )
+# A sequence whose end has not come yet.
+_BEGUN = re.compile(r"\x1b|[\x1b\x9b][\[()#;?]*[0-9;:<=>?]*[ -/]*|\x1b\][^\x07\x1b]*|\x1b[PX^_][^\x1b]*", re.DOTALL)
 # Control characters except newline and tab; marks that turn the direction of the text around.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    return _CONTROL.sub("", _SEQUENCES.sub("", text.replace("\r\n", "\n"))).encode("utf-8", "replace").decode("utf-8")
+    return (
+        _CONTROL.sub("", _SEQUENCES.sub("", text.replace("\r\n", "\n").replace("\r", "\n")))
+        .encode("utf-8", "replace")
+        .decode("utf-8")
+    )
 
 
 def one_line(text: str, most: int = 200) -> str:
@@ -24,22 +31,24 @@ def one_line(text: str, most: int = 200) -> str:
 
 
 class PrintableStream:
-    """The same for bytes that come in pieces: whole lines at a time, or what has piled up without one."""
+    """The same for bytes that come in pieces, shown as they come: only what may be the beginning of a sequence, of a
+    character or of a line end waits for its rest."""
 
-    LONGEST_LINE = 8192
+    LONGEST_SEQUENCE = 4096
 
     def __init__(self) -> None:
-        self._held = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""
 
     def feed(self, data: bytes) -> str:
-        data = self._held + data
-        end = data.rfind(b"\n") + 1
-        if end == 0 and len(data) < self.LONGEST_LINE:
-            self._held = data
-            return ""
-        self._held = data[end:] if end else b""
-        return printable((data[:end] if end else data).decode("utf-8", "replace"))
+        text = self._held + self._decoder.decode(data)
+        ready = len(text) - (1 if text.endswith("\r") else 0)
+        start = max(text.rfind("\x1b"), text.rfind("\x9b"), len(text) - self.LONGEST_SEQUENCE)
+        if start >= 0 and _BEGUN.fullmatch(text, start):
+            ready = min(ready, start)
+        self._held = text[ready:]
+        return printable(text[:ready])
 
     def flush(self) -> str:
-        held, self._held = self._held, b""
-        return printable(held.decode("utf-8", "replace"))
+        held, self._held = self._held + self._decoder.decode(b"", final=True), ""
+        return printable(held)

@@ -78,7 +78,7 @@ def in_words(moment: datetime, now: datetime) -> str:
     """`in 3 min`, `2 h ago`, `now`."""
     seconds = (moment - now).total_seconds()
     if abs(seconds) < 1:
-        return "now"
+        return "now" if seconds > 0 else "just now"
     return f"in {_rough(seconds)}" if seconds > 0 else f"{_rough(-seconds)} ago"
 
 

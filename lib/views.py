@@ -46,7 +46,7 @@ class Screen:
         print(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        clean = [[self.redactor.text(one_line(cell)) for cell in row] for row in rows]
+        clean = [[one_line(self.redactor.text(cell)) for cell in row] for row in rows]
         if self.on_terminal:
             self._rich_table(columns, clean)
             return
@@ -144,7 +144,9 @@ def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
 
 
 def rejected_row(file: TaskFile, known_id: str | None) -> list[str]:
-    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", "-", "-", file.errors[0]]
+    problems = f"{len(file.errors)} problem" + ("s" if len(file.errors) != 1 else "")
+    advice = f"{problems}: scheduler.py validate {file.path}"
+    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", "-", "-", advice]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

@@ -105,7 +105,9 @@ class Workspace:
         }  # fmt: skip
         return subprocess.Popen(self.argv(*arguments), **(options | more))
 
-    def cli(self, *arguments: str, code: int | None = 0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def cli(
+        self, *arguments: str, code: int | None = 0, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command to its end; `code` is the exit code that it must have (None: any)."""
         done = subprocess.run(
             self.argv(*arguments), env=self.environment | (env or {}), capture_output=True, text=True, cwd=self.root,
@@ -120,7 +122,9 @@ class Workspace:
     def json(self, *arguments: str, code: int | None = 0) -> Any:
         return json.loads(self.cli(*arguments, "--json", code=code).stdout)
 
-    def tick(self, *arguments: str, code: int | None = 0, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def tick(
+        self, *arguments: str, code: int | None = 0, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         return self.cli("tick", *arguments, code=code, env=env)
 
     def history(self, *arguments: str) -> list[dict[str, Any]]:
@@ -151,7 +155,9 @@ class Workspace:
     def move_back(self, task_id: str, by: str) -> None:
         """Pretend that a task was armed and last taken up earlier (`by` as SQLite says it: '-2 hours')."""
         for column in ("armed_at", "last_occurrence", "last_end"):
-            self.sql(f"UPDATE tasks SET {column} = strftime('%Y-%m-%dT%H:%M:%fZ', {column}, ?) WHERE id = ?", by, task_id)
+            self.sql(
+                f"UPDATE tasks SET {column} = strftime('%Y-%m-%dT%H:%M:%fZ', {column}, ?) WHERE id = ?", by, task_id
+            )
 
     def processes(self) -> list[int]:
         """Everything alive that was started for this workspace."""

@@ -57,7 +57,7 @@ def test_list_tells_state_schedule_last_and_next_run_in_words(workspace: Workspa
         r"nightly +active +0 3 \* \* \* +never +in \d+ (min|h|s) \([^)]*03:00(:00)?\) +Every night", lines["nightly"]
     )
     assert re.search(
-        r"often +active +2h +success (now|\d+ s ago) \(.*\) +in (2 h|120 min) \(.*\) +Quite often", lines["often"]
+        r"often +active +2h +success (just now|\d+ s ago) \(.*\) +in (2 h|120 min) \(.*\) +Quite often", lines["often"]
     )
     assert re.search(r"by-hand +active +manual +never +by hand", lines["by-hand"])
     assert re.search(r"resting +disabled", lines["resting"])
@@ -98,7 +98,8 @@ def test_list_shows_a_rejected_file_and_what_is_wrong_with_it(workspace: Workspa
     workspace.write_task("bad", "---\nid: bad\nschedule: 5x\ncommand: 'true'\n---\n")
     (task,) = workspace.json("list")
     assert task["state"] == "rejected" and task.keys() >= set(TASK_KEYS)
-    assert "tasks/bad.md:3: schedule:" in workspace.cli("list").stdout
+    assert "1 problem: scheduler.py validate tasks/bad.md" in workspace.cli("list").stdout
+    assert task["problems"][0].startswith("tasks/bad.md:3: schedule:")
 
 
 def test_a_running_task_is_listed_as_running(workspace: Workspace) -> None:

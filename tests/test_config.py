@@ -186,7 +186,12 @@ def test_without_a_token_there_is_no_destination():
     text = "notify: {destinations: {home: {chat: 1}}}\n"
     assert parse_config(text, {}).notify.destination("home") is None
     assert parse_config(text, {"TELEGRAM_BOT_TOKEN": "t"}).notify.destination("home") == ("home", Destination("1"))
-    assert parse_config(text, {"TELEGRAM_BOT_TOKEN": "t"}).notify.destination("other") is None
+
+
+def test_an_alert_for_a_destination_that_is_gone_goes_to_the_default():
+    notify = parse_config("notify: {destinations: {home: {chat: 1}}}\n", {"TELEGRAM_BOT_TOKEN": "t"}).notify
+    assert notify.destination("gone") == notify.destination(None) == ("home", Destination("1"))
+    assert parse_config("", {"TELEGRAM_BOT_TOKEN": "t"}).notify.destination("gone") is None
 
 
 def test_a_bad_address_shows_no_secret_that_was_filled_in():

@@ -29,7 +29,7 @@ DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u2
         ("\x1bPq#0;2;0\x1b\\x", "x"),
         ("\x1b_apc\x1b\\x", "x"),
         ("\x1b(Bx\x1b=y", "xy"),
-        ("one\r\ntwo\rthree", "one\ntwothree"),
+        ("one\r\ntwo\rthree", "one\ntwo\nthree"),
         ("a\x08b\x07c\x7fd\x00e", "abcde"),
         ("abc\u202egnp.exe\u2066x\u200f\u061cy", "abcgnp.exexy"),
         ("\x1b", ""),
@@ -60,21 +60,31 @@ def fed(*parts: bytes) -> list[str]:
     return [*map(stream.feed, parts), stream.flush()]
 
 
-def test_a_stream_is_shown_line_by_line():
-    assert fed(b"one\ntw", b"o\nthr", b"ee") == ["one\n", "two\n", "", "three"]
+def test_a_stream_is_shown_as_it_comes():
+    assert fed(b"one\ntw", b"o\nthr", b"ee") == ["one\ntw", "o\nthr", "ee", ""]
 
 
-@pytest.mark.parametrize("at", range(len("ä\x1b[31m🎉\x1b]0;t\x07x\r\n".encode()) + 1))
+@pytest.mark.parametrize("parts", [(b"x\x1b", b"[31my"), (b"x\x1b[3", b"1my"), (b"x\x1b]0;ti", b"tle\x07y")])
+def test_the_beginning_of_a_sequence_waits_for_its_rest(parts):
+    assert fed(*parts) == ["x", "y", ""]
+
+
+DATA = "ä\x1b[31m🎉\x1b]0;t\x07x\r\n\x1b]8;;http://e/\x1b\\link\rö\x9b0m\x1bPq\x1b\\.".encode()
+
+
+@pytest.mark.parametrize("at", range(len(DATA) + 1))
 def test_a_stream_cut_anywhere_shows_the_same(at):
-    data = "ä\x1b[31m🎉\x1b]0;t\x07x\r\n".encode()
-    assert "".join(fed(data[:at], data[at:])) == "ä🎉x\n"
+    assert "".join(fed(DATA[:at], DATA[at:])) == printable(DATA.decode()) == "ä🎉x\nlink\nö."
 
 
-def test_a_line_without_end_is_shown_when_it_gets_long():
+def test_a_stream_that_comes_byte_by_byte_shows_the_same():
+    assert "".join(fed(*[bytes([byte]) for byte in DATA])) == "ä🎉x\nlink\nö."
+
+
+def test_a_sequence_that_never_ends_does_not_hold_the_rest_for_ever():
     stream = PrintableStream()
-    assert stream.feed(b"x" * 8191) == ""
-    assert stream.feed(b"y") == "x" * 8191 + "y"
-    assert stream.flush() == ""
+    stream.feed(b"\x1b]0;" + b"x" * 10_000)
+    assert "visible" in stream.feed(b"\x07visible\n")
 
 
 def test_odd_bytes_are_shown_as_replacements():

@@ -97,7 +97,7 @@ def test_a_written_duration_reads_as_itself(milliseconds):
 
 @pytest.mark.parametrize(
     ("seconds", "words"),
-    [(0, "now"), (0.9, "now"), (-0.9, "now"), (3, "in 3 s"), (-89, "89 s ago"), (180, "in 3 min"), (-7200, "2 h ago"),
+    [(0, "just now"), (0.9, "now"), (-0.9, "just now"), (3, "in 3 s"), (-89, "89 s ago"), (180, "in 3 min"), (-7200, "2 h ago"),
      (3 * 86400, "in 3 d"), (21 * 86400, "in 3 wk"), (-200 * 86400, "7 mo ago"), (1461 * 86400, "in 4 y")],
 )  # fmt: skip
 def test_a_moment_is_told_in_words(seconds, words):

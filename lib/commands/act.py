@@ -51,7 +51,7 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: str | None, detach: 
         return report.exit_code
     catalog = app.catalog()
     if detach and not catalog.duplicates and _leave_to_child(app):
-        return Exit.OK
+        return _done(screen, "", {"detached": True})
     try:
         db = app.database()
     except DamagedDatabase as error:
@@ -173,14 +173,16 @@ def replace_and_report(app: App, error: str) -> Exit:
     now, path = datetime.now(UTC), app.database_path()
     aside = replace_damaged(path, now)
     if aside is None:
-        raise TickdownError(f"{error}; another tick has replaced it, the next one goes on")
+        print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
+        return Exit.FAILED
     db = app.database()
     tasks.sync(db, app.catalog().tasks, now, boot_id(), rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, texts.damaged_alert(str(path), aside.name), now)
     app.log.error("database_damaged", error=error, set_aside=str(aside))
     deliver(db, app.settings.config, app.redactor, app.log, now)
-    raise TickdownError(f"{error}; it was set aside as {aside.name}, nothing ran in this tick")
+    print(f"scheduler.py: {error}; it was set aside as {aside.name}", file=sys.stderr)
+    return Exit.FAILED
 
 
 # --- run -------------------------------------------------------------------------------------------------------
@@ -399,5 +401,6 @@ def prune(app: App, screen: Screen) -> Exit:
 def _done(screen: Screen, message: str, document: dict[str, object]) -> Exit:
     if screen.as_json:
         screen.json(document)
-    screen.line(message)
+    if message:
+        screen.line(message)
     return Exit.OK

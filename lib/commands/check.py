@@ -120,6 +120,7 @@ class Finding:
     name: str
     ok: bool
     message: str
+    note: bool = False  # worth knowing, but no problem of the installation
 
 
 def doctor(app: App, screen: Screen) -> Exit:
@@ -130,7 +131,8 @@ def doctor(app: App, screen: Screen) -> Exit:
         checks = [{"name": finding.name, "ok": finding.ok, "message": finding.message} for finding in findings]
         screen.json({"ok": not sick, "checks": checks})
     for finding in findings:
-        screen.line(f"{'ok' if finding.ok else 'PROBLEM':<8} {finding.name:<12} {one_line(finding.message, 500)}")
+        verdict = "PROBLEM" if not finding.ok else "note" if finding.note else "ok"
+        screen.line(f"{verdict:<8} {finding.name:<12} {one_line(finding.message, 500)}")
     screen.line("all well" if not sick else f"{len(sick)} problem" + ("s" if len(sick) != 1 else ""))
     return Exit.FAILED if sick else Exit.OK
 
@@ -213,22 +215,23 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     facts = tasks.all_facts(context.db)
     failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
     if failing:
-        yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID")
+        yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID", note=True)
     for _, ticket, opened in outbox.open_tickets(context.db):
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
-        yield Finding("ticket", of_a_task, f"{ticket.title}, since {in_words(opened, now)}")
+        yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)
     recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
     yield Finding("history", True, f"{len(recent)} failed runs in the last 24 h")
 
 
 def _telegram(app: App, db: Database) -> Finding:
-    notify, waiting = app.settings.config.notify, outbox.outbox_size(db)
+    notify = app.settings.config.notify
+    waiting, trouble = outbox.outbox_state(db)
     queue = f"; {waiting} alerts wait to be sent" if waiting else ""
     if notify.destinations and not notify.token:
-        return Finding(
-            "alerts", False, "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env" + queue
-        )
+        missing = "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env"
+        return Finding("alerts", False, missing + queue)
     if not notify.destinations:
         return Finding("alerts", True, "Telegram is not configured: alerts go to stderr, which cron mails" + queue)
-    return Finding("alerts", True, f"Telegram, to {', '.join(notify.destinations)}{queue}")
+    problem = f", so far in vain: {trouble}" if trouble else ""
+    return Finding("alerts", not trouble, f"Telegram, to {', '.join(notify.destinations)}{queue}{problem}")

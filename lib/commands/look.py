@@ -123,7 +123,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     for warning in _warnings(catalog, task):
         screen.line(f"{'warning':<10} {one_line(warning)}")
     for _, ticket, opened in tickets:
-        screen.line(f"{'ticket':<10} {one_line(ticket.title)}, since {when(opened, now, task.zone)}")
+        screen.line(f"{'ticket':<10} {one_line(ticket.title)}, opened {when(opened, now, task.zone)}")
     if recent:
         screen.line()
         screen.table(RUN_COLUMNS, [run_row(run, now, task.zone) for run in recent])
@@ -158,7 +158,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     if task.tags:
         rows.append(("tags", one_line(", ".join(task.tags))))
     if facts is not None and facts.failures:
-        rows.append(("failing", f"{facts.failures} in a row, since {when(facts.incident_since, now, task.zone)}"))
+        rows.append(("failing", f"{facts.failures} in a row, the first {when(facts.incident_since, now, task.zone)}"))
     return rows
 
 

@@ -37,8 +37,8 @@ def add_alert_once_per(db: Database, alert: Alert, period: timedelta, now: datet
     """For trouble that every tick would report again."""
     with db.transaction() as connection:
         row = connection.execute(
-            "SELECT 1 FROM alerts WHERE kind = ? AND title = ? AND created_at > ? LIMIT 1",
-            (alert.kind, alert.title, to_store(now - period)),
+            "SELECT 1 FROM alerts WHERE kind = ? AND title = ? AND body = ? AND created_at > ? LIMIT 1",
+            (alert.kind, alert.title, alert.body, to_store(now - period)),
         ).fetchone()
         if row is None:
             add_alert(connection, alert, now)
@@ -145,9 +145,10 @@ def open_tickets(db: Database, task_id: str | None = None) -> list[tuple[str, Ti
     ]
 
 
-def outbox_size(db: Database) -> int:
-    row = db.one("SELECT COUNT(*) AS n FROM alerts WHERE status = 'pending'")
-    return int(row["n"]) if row else 0
+def outbox_state(db: Database) -> tuple[int, str]:
+    """How many alerts wait, and what went wrong with the last try to send one of them."""
+    rows = db.all("SELECT error FROM alerts WHERE status = 'pending' ORDER BY tries")
+    return len(rows), (rows[-1]["error"] or "") if rows else ""
 
 
 def report_broken_files(db: Database, broken: Iterable[tuple[str, str, Alert]], now: datetime) -> None:
