@@ -24,7 +24,7 @@ from lib.ladder import FollowUp, Outcome, Rerun, Retry, classify, judge, next_st
 from lib.lock import Holder, TaskLock
 from lib.log import Log
 from lib.model import ErrorClass, Facts, Occurrence, Owner, Run, Rung, RunStatus, Source
-from lib.process import PIPE_BYTES, Child, Termination, boot_id
+from lib.process import PIPE_BYTES, Child, boot_id
 from lib.redact import Redactor
 from lib.runlog import RunLog
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
@@ -33,6 +33,7 @@ from lib.store import runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.taskfile import set_fields
+from lib.termination import Termination
 from lib.times import duration_text
 from lib.workspace import Workspace
 

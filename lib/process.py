@@ -10,6 +10,7 @@ import os
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,10 +19,6 @@ from pathlib import Path
 from lib.model import Owner
 
 PIPE_BYTES = 1 << 20
-# How soon to look again while processes are ending: at once for the many that obey, slower for the few that don't.
-FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
-# SIGKILL is final except for a process stuck inside the kernel, which nobody can wait for.
-GIVE_UP_AFTER = 20.0
 
 
 @cache
@@ -97,12 +94,39 @@ def send_signal(pid: int, started: int, number: signal.Signals) -> bool:
         os.close(descriptor)
 
 
+@dataclass(frozen=True, slots=True)
+class Lifetime:
+    """Of a command, in the kernel's clock ticks since boot, like the start time of a process."""
+
+    started: int
+    ended: int | None
+
+
+# Every command that this process has started, by pid.
+STARTED_HERE: dict[int, Lifetime] = {}
+
+
+def ticks_since_boot() -> int:
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+
+
+@cache
+def adopt_orphans() -> None:
+    """From now on a descendant whose parent ends becomes a child of this process, not of init: so a task can't get out
+    of sight by forking twice."""
+    import ctypes
+
+    set_child_subreaper = 36
+    ctypes.CDLL(None).prctl(set_child_subreaper, 1, 0, 0, 0)
+
+
 class Child:
     """A started command in a session of its own; its output comes through one pipe."""
 
     def __init__(self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
         import fcntl
 
+        adopt_orphans()
         reader, writer = os.pipe()
         try:
             fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -130,6 +154,7 @@ class Child:
         self.exited = False
         self.pid = self.popen.pid
         self.started = start_time(self.pid)
+        STARTED_HERE[self.pid] = Lifetime(self.started, None)
         try:
             self.exit_descriptor = os.pidfd_open(self.pid)
         except OSError:  # no descriptor left: what can't be watched must not run
@@ -151,94 +176,15 @@ class Child:
         os.set_blocking(self.output, True)
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
         try:
-            os.posix_spawnp(
+            reader = os.posix_spawnp(
                 "cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 0), *quiet], setsid=True
             )
         except OSError:
-            pass  # they are on their own
+            return  # they are on their own
+        STARTED_HERE[reader] = Lifetime(start_time(reader), 0)
 
     def close(self) -> None:
         self.popen.poll()  # reaps it; one that even SIGKILL could not end must not be waited for
+        STARTED_HERE[self.pid] = Lifetime(self.started, ticks_since_boot())
         for descriptor in (self.output, self.exit_descriptor):
             os.close(descriptor)
-
-
-def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
-    """Every live process of a run, as pid to start time.
-
-    Found three ways, because each can be evaded alone: the run's id in the environment it was started with, the group
-    or session of the leader (pid, start time; trusted only while that very process is there, if only as a zombie: its
-    number would mean somebody else later), and descent from any of these.
-    """
-    everyone = {info.pid: info for info in map(process_info, _pids()) if info is not None and not info.zombie}
-    mark = f"TICKDOWN_RUN_ID={run_id}".encode()
-    me = os.getpid()
-    found = {pid for pid in everyone if pid != me and _carries(pid, mark)}
-    if leader is not None:
-        holder = process_info(leader[0])
-        if holder is not None and holder.started == leader[1]:
-            found |= {info.pid for info in everyone.values() if leader[0] in (info.pid, info.group, info.session)}
-    children: dict[int, list[int]] = {}
-    for info in everyone.values():
-        children.setdefault(info.parent, []).append(info.pid)
-    queue = list(found)
-    while queue:
-        for pid in children.get(queue.pop(), ()):
-            if pid not in found and pid != me:
-                found.add(pid)
-                queue.append(pid)
-    return {pid: everyone[pid].started for pid in found}
-
-
-def _pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
-
-
-def _carries(pid: int, mark: bytes) -> bool:
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            environment = file.read()
-    except OSError:
-        return False
-    return mark in environment and mark in environment.split(b"\0")
-
-
-class Termination:
-    """Ends every process of a run: SIGTERM, time to clean up, SIGKILL. Never waits itself: call `step` until it is done."""
-
-    def __init__(self, run_id: str, leader: tuple[int, int] | None, grace: float, now: float) -> None:
-        self.run_id, self.leader = run_id, leader
-        self.kill_at = now + grace
-        self.look_every = FIRST_LOOK
-        self.known: dict[int, int] = {}
-        self.told: set[tuple[int, int]] = set()
-        self.survivors: list[int] = []
-
-    def step(self, now: float) -> float | None:
-        """Signal whoever is left; the time to look again, or None when nobody is."""
-        self.known.update(processes_of(self.run_id, self.leader))
-        # Once seen, a process is followed by its identity, even when what tied it to the run is gone.
-        self.known = {pid: started for pid, started in self.known.items() if _still(pid, started)}
-        if not self.known:
-            return None
-        if now >= self.kill_at + GIVE_UP_AFTER:
-            self.survivors = sorted(self.known)
-            return None
-        final = now >= self.kill_at
-        for pid, started in self.known.items():
-            if final:
-                send_signal(pid, started, signal.SIGKILL)
-            elif (pid, started) not in self.told:
-                self.told.add((pid, started))
-                send_signal(pid, started, signal.SIGTERM)
-                send_signal(pid, started, signal.SIGCONT)  # a stopped process can't act on the first
-        self.look_every = min(self.look_every * 2, LONGEST_LOOK)
-        return now + self.look_every if final else min(now + self.look_every, max(self.kill_at, now + FIRST_LOOK))
-
-    def hurry(self, now: float) -> None:
-        self.kill_at = min(self.kill_at, now)
-
-
-def _still(pid: int, started: int) -> bool:
-    info = process_info(pid)
-    return info is not None and info.started == started and not info.zombie

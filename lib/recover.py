@@ -12,12 +12,13 @@ from lib.execute import Context, Execution
 from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
 from lib.model import Alert, ErrorClass, Run, Rung, RunStatus, Source
-from lib.process import Child, Termination, boot_id, host_name, is_alive, send_signal
+from lib.process import Child, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
 from lib.store import alerts as outbox
 from lib.store import runs
 from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
+from lib.termination import Termination
 
 STALE_AFTER = 60.0
 TERM_GRACE = 10.0

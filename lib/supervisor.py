@@ -15,6 +15,7 @@ from lib.execute import Execution
 from lib.process import Child
 from lib.store import runs
 from lib.store.database import Database
+from lib.termination import reap_adopted
 
 HEARTBEAT_EVERY = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -135,6 +136,7 @@ class Supervisor:
         if monotonic < self._next_heartbeat:
             return
         self._next_heartbeat = monotonic + HEARTBEAT_EVERY
+        reap_adopted()
         mine = [job.run_id for job in self.jobs if isinstance(job, Execution)]
         if mine:
             runs.renew_heartbeats(self.db, mine, datetime.now(UTC))

@@ -39,6 +39,7 @@ OUTSIDE = [
     "store.ticks",
     "lock",
     "process",
+    "termination",
     "runners",
     "runlog",
     "log",

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.helpers import Workspace
+from tests.helpers import Telegram, Workspace
 
 GOOD = "---\nid: good\nschedule: 1h\ncommand: 'true'\n---\n"
 
@@ -196,3 +196,12 @@ def test_doctor_notices_a_damaged_database_and_leaves_it_alone(workspace: Worksp
     assert "database" in doctors_problems(workspace)
     assert "is damaged" in workspace.cli("list", code=1).stderr
     assert database.read_bytes() == content
+
+
+def test_doctor_tells_that_alerts_can_not_be_sent(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: (500, b"")
+    workspace.task("job", "exit 1", schedule="1h")
+    workspace.tick()
+    out = workspace.cli("doctor", code=1).stdout
+    assert re.search(r"PROBLEM +alerts +Telegram, to home, work; 1 alerts wait to be sent, so far in vain: .*500", out)

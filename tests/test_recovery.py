@@ -403,3 +403,21 @@ def test_garbage_in_a_lock_file_harms_nobody(workspace: Workspace) -> None:
         assert subprocess.run(probe, cwd=Path(__file__).parent.parent).returncode == 0
     workspace.tick()
     assert_run_again(workspace)
+
+
+def test_an_interrupted_retry_is_not_retried_more_often_than_the_task_asks(workspace: Workspace) -> None:
+    """The first attempt fails, the retry is cut off with its tick; the rerun fails too, and that is the end."""
+    count = workspace.root / "count"
+    workspace.task(
+        "job",
+        f'echo >> {count}; if [ "$TICKDOWN_ATTEMPT" = 2 ]; then sleep 1000; fi; exit 1',
+        schedule="1h",
+        retry=1,
+    )
+    tick = workspace.start("tick")
+    wait_for(lambda: count.exists() and len(count.read_text()) == 2)
+    tick.kill()
+    tick.communicate()
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert (run["status"], run["attempts"], len(count.read_text())) == ("failed", 3, 3)

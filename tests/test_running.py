@@ -516,3 +516,30 @@ def test_a_detached_tick_returns_at_once_and_its_child_does_the_work(workspace: 
     (workspace.root / "go").touch()
     wait_for(lambda: not workspace.processes(), "the end of the child")
     assert workspace.last_run("a")["status"] == "success" and Path(workspace.root / "done").exists()
+
+
+def test_a_daemon_without_environment_session_or_parents_does_not_survive_a_timeout(workspace: Workspace) -> None:
+    pid_file = workspace.root / "daemon.pid"
+    workspace.task(
+        "sly",
+        f"(env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 1000' >/dev/null 2>&1 </dev/null &); "
+        f"while [ ! -s {pid_file} ]; do sleep 0.02; done; sleep 1000",
+        schedule="1h",
+        timeout="2s",
+    )
+    workspace.tick()
+    assert workspace.last_run("sly")["status"] == "timeout"
+    assert not alive(int(pid_file.read_text()))
+
+
+def test_a_background_child_that_prints_after_the_end_lives_on(workspace: Workspace) -> None:
+    gate, marker = workspace.root / "gate", workspace.root / "marker"
+    os.mkfifo(gate)
+    workspace.task(
+        "starter", f"(read line < {gate}; echo one; echo two; echo $$ > {marker}) & echo started", schedule="1h"
+    )
+    workspace.tick()
+    assert workspace.last_run("starter")["status"] == "success"
+    gate.write_text("go\n")
+    wait_for(lambda: marker.exists() and marker.read_text())
+    wait_for(lambda: not workspace.processes())

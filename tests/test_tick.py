@@ -422,3 +422,14 @@ def test_one_task_that_can_not_be_started_stops_no_other(workspace: Workspace) -
     told = workspace.tick().stderr
     assert "blocked could not be started" in told
     assert workspace.rows("fine") == [RAN]
+
+
+def test_a_broken_env_file_stops_the_tick_and_is_told(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h")
+    (workspace.root / ".env").write_text("not a line\n")
+    done = workspace.tick(code=2)
+    assert ".env:1: not a NAME=value line" in done.stderr
+    assert '"event": "tick_stopped"' in workspace.scheduler_log()
+    (workspace.root / ".env").unlink()
+    assert workspace.sql("SELECT kind, forced FROM alerts") == [("stopped", 1)]
+    assert workspace.history() == []

@@ -21,7 +21,7 @@ from lib.governor import Plan
 from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, Source
-from lib.process import Termination, boot_id, is_alive
+from lib.process import boot_id, is_alive
 from lib.runners import CannotRun, prepare
 from lib.store import alerts as outbox
 from lib.store import runs, tasks
@@ -30,6 +30,7 @@ from lib.supervisor import Supervisor
 from lib.task import Task
 from lib.taskfile import set_fields
 from lib.terminal import PrintableStream, one_line
+from lib.termination import Termination
 from lib.tick import Decision, Report, Tick, dry_run
 from lib.times import duration_text, in_words, iso, parse_duration, parse_moment
 from lib.views import Screen, duration_ms, run_json, verdict_line, when
