@@ -7,10 +7,18 @@ import argparse
 import io
 import os
 import sys
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lib import VERSION
 from lib.errors import Exit, TickdownError
+from lib.model import RunStatus, TaskState
+from lib.times import parse_duration
+
+if TYPE_CHECKING:
+    from lib.app import App
+    from lib.workspace import Workspace
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -32,7 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     tick = command("tick", "run what is due (cron calls this every minute)")
     tick.add_argument("--dry-run", action="store_true", help="print the decisions and change nothing")
-    tick.add_argument("--every", metavar="D", help="repeat inside the minute, as in 10s")
+    tick.add_argument("--every", metavar="D", type=_period, help="repeat inside the minute, as in 10s")
     tick.add_argument("--detach", action="store_true", help="return at once and leave the work to a child process")
 
     run = command("run", "run one task now, whatever its schedule")
@@ -47,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
 
     history = command("history", "the last runs")
     history.add_argument("id", metavar="ID", nargs="?")
-    history.add_argument("--limit", metavar="N", type=_positive, default=20, help="how many (default 20)")
+    history.add_argument("--limit", metavar="N", type=_how_many, default=20, help="how many (default 20)")
     history.add_argument("--status", metavar="S", choices=STATUSES, help=", ".join(STATUSES))
     history.add_argument("--since", metavar="D", help="a duration (2d) or a date")
 
@@ -75,20 +83,41 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-STATES = ("active", "running", "paused", "suspended", "disabled", "completed", "failed", "rejected")
-STATUSES = ("running", "success", "failed", "timeout", "killed", "orphaned", "cancelled", "skipped", "missed")
+STATES = [state.value for state in TaskState]
+STATUSES = [status.value for status in RunStatus]
 
 
-def _positive(text: str) -> int:
-    if not text.isascii() or not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+def _how_many(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 999999999")
     return int(text)
 
 
-def main(argv: list[str] | None = None) -> int:
+def _period(text: str) -> timedelta:
+    try:
+        every = parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if every < timedelta(seconds=1):
+        raise argparse.ArgumentTypeError(f"{text!r} is shorter than a second")
+    return every
+
+
+def _see_to_the_streams() -> None:
+    """Cron jobs may start with closed streams: what is opened first would become "stdout" and be printed into."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = open(os.devnull, "r" if number == 0 else "w", encoding="utf-8")
+            if nowhere.fileno() != number:
+                os.dup2(nowhere.fileno(), number)
+            setattr(sys, name, nowhere)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # cron's locale may know no more than ASCII
+
+
+def main(argv: list[str] | None = None) -> int:
+    _see_to_the_streams()
     arguments = build_parser().parse_args(argv)
     try:
         code = int(dispatch(arguments))
@@ -114,21 +143,14 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(arguments: argparse.Namespace) -> Exit:
-    from lib.app import make_app
     from lib.commands import act, check, look
-    from lib.redact import Redactor
     from lib.views import Screen
     from lib.workspace import find_workspace
 
     workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, Path(__file__).parent)
     arguments.found_workspace = workspace
-    as_json = getattr(arguments, "json", False)
-    if arguments.command == "validate":
-        broken = check.validate_config(workspace, Screen(Redactor(), as_json))
-        if broken is not None:
-            return broken
-    app = make_app(workspace)
-    screen = Screen(app.redactor, as_json)
+    app, problems = _settled(workspace, arguments.command)
+    screen = Screen(app.redactor, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
             return act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)
@@ -143,9 +165,9 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
         case "logs":
             return look.logs(app, screen, arguments.name, arguments.follow, arguments.raw)
         case "validate":
-            return check.validate(app, screen, arguments.paths)
+            return check.validate(app, screen, arguments.paths, problems)
         case "doctor":
-            return check.doctor(app, screen)
+            return check.doctor(app, screen, problems)
         case "pause":
             return act.pause(app, screen, arguments.id, arguments.for_, arguments.until)
         case "resume":
@@ -155,6 +177,21 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
         case "prune":
             return act.prune(app, screen)
     raise AssertionError(arguments.command)
+
+
+def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
+    """With settings that are wrong nothing is run, but looking, checking and stopping must still work."""
+    from lib.app import app_with, make_app
+    from lib.config import SettingsError
+
+    try:
+        return make_app(workspace), []
+    except SettingsError as error:
+        if command in ("tick", "run"):
+            raise
+        if command not in ("validate", "doctor"):
+            print(f"scheduler.py: {error}", file=sys.stderr)
+        return app_with(workspace, error.partial), str(error).splitlines()
 
 
 if __name__ == "__main__":

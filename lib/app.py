@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lib.catalog import Catalog, load_catalog, unknown_id
-from lib.config import Config, Settings, load_settings
+from lib.config import Settings, load_settings
 from lib.errors import TickdownError
 from lib.execute import Context
 from lib.governor import NextRun, next_run, state_of
@@ -57,9 +57,10 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
     return App(workspace, settings, redactor, Log(workspace.logs, redactor))
 
 
-def default_app(workspace: Workspace, config: Config) -> App:
-    """For the case that the configuration itself is wrong: what could be read of it."""
-    return app_with(workspace, Settings(config, dict(os.environ), {}))
+def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:
+    """Let the store know the task files as they are; with duplicates nobody knows which is meant."""
+    if not catalog.duplicates:
+        tasks.sync(db, catalog.tasks, {file.path for file in catalog.rejected}, now, boot_id())
 
 
 def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:

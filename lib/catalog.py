@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,10 +11,8 @@ from pathlib import Path
 from lib.errors import Exit, TickdownError
 from lib.near import nearest
 from lib.task import Surroundings, Task, parse_task
-from lib.workspace import Workspace
+from lib.workspace import UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
-
-MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,67 +89,61 @@ def load_catalog(workspace: Workspace, known: Surroundings) -> Catalog:
     return Catalog(tuple(sorted(files, key=lambda file: file.path)))
 
 
-def find_files(folder: Path) -> Iterator[Path]:
+def find_files(folder: Path, *, is_top: bool = True) -> Iterator[Path]:
     """Every `*.md` below a folder, except README.md and names that begin with `.` or `_`. Linked folders are not
-    entered: they could lead out of the workspace, or in a circle."""
+    entered: they could lead out of the workspace, or in a circle. A subfolder that can't be read comes as itself, to be
+    rejected; what disappears meanwhile is not there."""
     try:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        if is_top:
+            raise TickdownError(f"{folder}: no such folder") from None
+        return
     except OSError as error:
-        raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
+        if is_top:
+            raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
+        yield folder
+        return
     for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir(follow_symlinks=False):
-            yield from find_files(Path(entry.path))
+            yield from find_files(Path(entry.path), is_top=False)
         elif entry.name.endswith(".md") and entry.name != "README.md":
             yield Path(entry.path)
 
 
 def load_file(path: Path, workspace: Workspace, known: Surroundings) -> TaskFile:
-    shown = workspace.relative(path)
+    shown = workspace.relative(path).encode("utf-8", "backslashreplace").decode()
     content, message = read_hostile(path, workspace.root)
+    if not message and shown != workspace.relative(path):
+        message = "its name is not valid UTF-8; rename it"
     if message:
         return TaskFile(shown, None, (Problem(1, "", message),), digest=_digest(message.encode()))
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        return TaskFile(
-            shown, None, (Problem(line, "", f"not valid UTF-8 (byte {error.start})"),), digest=_digest(content)
-        )
+        problem = Problem(line, "", f"not valid UTF-8 (byte {error.start})")
+        return TaskFile(shown, None, (problem,), digest=_digest(content))
     task, problems, task_id = parse_task(text, shown, known)
     return TaskFile(shown, task, tuple(problems), task_id, _digest(content))
 
 
 def read_hostile(path: Path, root: Path) -> tuple[bytes, str]:
-    """The bytes of a file, or the reason why it is not even read."""
+    """The bytes of a task file, or the reason why it is not even read."""
     try:
         real = path.resolve(strict=True)
-        if path.is_symlink() and not real.is_relative_to(root):
-            return b"", "is a link that leaves the workspace; put the file itself here"
-        # Opened once and judged by its descriptor; without O_NONBLOCK a named pipe would wait for a writer.
-        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        with open(descriptor, "rb") as file:
-            info = os.fstat(descriptor)
-            if not stat.S_ISREG(info.st_mode):
-                return b"", "is not a regular file"
-            if info.st_mode & stat.S_IWOTH:
-                return b"", "is writable by everyone; run chmod o-w on it"
-            if info.st_uid not in (0, os.geteuid(), root.stat().st_uid):
-                return (
-                    b"",
-                    f"belongs to another user (uid {info.st_uid}); task files are code, chown it to the workspace's owner",
-                )
-            if info.st_size > MAX_BYTES:
-                return b"", f"is {info.st_size} bytes; at most {MAX_BYTES} (256 KiB) are accepted"
-            content = file.read(MAX_BYTES + 1)
     except (OSError, RuntimeError) as error:
         return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
-    if len(content) > MAX_BYTES:
-        return b"", f"is over {MAX_BYTES} bytes (256 KiB)"
-    if b"\0" in content:
-        return b"", "contains a NUL byte"
-    return content, ""
+    if path.is_relative_to(root) and not real.is_relative_to(root):
+        return b"", "is a link that leaves the workspace; put the file itself here"
+    try:
+        return read_checked(real, {0, os.geteuid(), root.stat().st_uid}), ""
+    except UnsafeFile as error:
+        return b"", str(error)
+    except OSError as error:
+        return b"", f"can't be read: {error.strerror}"
 
 
 def _digest(content: bytes) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lib.errors import Exit, TickdownError
 from lib.task import NOT_YET, Surroundings
-from lib.workspace import Workspace, fill, read_env_file
+from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file
 from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
@@ -62,14 +62,6 @@ class Config:
         return Surroundings(self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies))
 
 
-class ConfigError(TickdownError):
-    """The file is wrong. `partial` holds what could be read, so that somebody can still be told."""
-
-    def __init__(self, problems: list[Problem], partial: Config) -> None:
-        super().__init__("\n".join(problem.at("config.yaml") for problem in problems), Exit.USAGE)
-        self.partial = partial
-
-
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The configuration with the environment that it and the tasks are filled from."""
@@ -79,35 +71,48 @@ class Settings:
     env_file: Mapping[str, str]
 
 
+class SettingsError(TickdownError):
+    """config.yaml or .env is wrong. `partial` holds what could be read of them, so that looking, stopping a task and
+    telling somebody still work."""
+
+    def __init__(self, lines: list[str], partial: Settings) -> None:
+        super().__init__("\n".join(lines), Exit.USAGE)
+        self.partial = partial
+
+
 def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) -> Settings:
-    from_file = read_env_file(workspace.env_file)
+    """Everything that is wrong with either file, at once."""
+    lines: list[str] = []
+    env_text = _text_of(workspace.env_file, lines)
+    from_file, env_problems = parse_env(env_text)
+    lines += [f".env:{number}: {message}" for number, message in env_problems]
     environment = {**from_file, **process_environment}
-    return Settings(load_config(workspace.config_file, environment), environment, from_file)
+    config, problems = parse_config(_text_of(workspace.config_file, lines), environment)
+    lines += [problem.at("config.yaml") for problem in problems]
+    settings = Settings(config, environment, from_file)
+    if lines:
+        raise SettingsError(lines, settings)
+    return settings
 
 
-def load_config(path: Path, environment: Mapping[str, str]) -> Config:
+def _text_of(path: Path, lines: list[str]) -> str:
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        return parse_config("", environment)
-    except UnicodeDecodeError as error:
-        raise ConfigError([Problem(1, "", f"not valid UTF-8 at byte {error.start}")], Config()) from None
-    except OSError as error:
-        raise ConfigError([Problem(1, "", f"can't be read: {error.strerror}")], Config()) from None
-    return parse_config(text, environment)
+        return read_settings_file(path)
+    except UnsafeFile as error:
+        lines.append(f"{path.name}:1: {error}")
+        return ""
 
 
-def parse_config(text: str, environment: Mapping[str, str]) -> Config:
+def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, list[Problem]]:
+    """The configuration, with the default for whatever is wrong, and what is wrong."""
     try:
         root = parse_yaml(text)
     except YamlError as error:
-        raise ConfigError([error.problem], Config()) from None
+        return Config(), [error.problem]
     problems: list[Problem] = []
     if root.kind != "map":
         if root.kind == "list" or root.value is not None:
-            raise ConfigError(
-                [Problem(root.line, "", f"{root.describe()} is not accepted; `key: value` lines")], Config()
-            )
+            return Config(), [Problem(root.line, "", f"{root.describe()} is not accepted; `key: value` lines")]
         root = Node("map", 1, 0)
     fields = Fields(root, KEYS, problems)
     fields.unknown_as(warning=False, known=KEYS)
@@ -121,9 +126,7 @@ def parse_config(text: str, environment: Mapping[str, str]) -> Config:
         notify=_notify(fields, environment),
     )
     _refuse_later(fields)
-    if problems:
-        raise ConfigError(problems, config)
-    return config
+    return config, sorted(problems, key=lambda problem: problem.line)
 
 
 def _zone(node: Node) -> str:
@@ -155,9 +158,16 @@ def _database(fields: Fields) -> str:
     return text
 
 
+def _filled(fields: Fields, name: str, text: str, environment: Mapping[str, str]) -> str:
+    value, missing = fill(text, environment)
+    if missing:
+        fields.refuse(name, f"${{{missing[0]}}} is set neither in the environment nor in .env")
+    return value
+
+
 def _url(fields: Fields, name: str, default: str, environment: Mapping[str, str]) -> str:
     text = fields.text(name, default)
-    url, _ = fill(text, environment)
+    url = _filled(fields, name, text, environment)
     if url and not re.match(r"https?://[^\s/]+", url):
         # As it was written: what stands in for ${NAME} may be a secret.
         fields.refuse(name, f"{text!r} is not an http:// or https:// address")
@@ -206,7 +216,7 @@ def _destination(fields: Fields, environment: Mapping[str, str]) -> Destination:
     def chat_id(node: Node) -> str:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
             return node.text
-        return fill(as_text(node), environment)[0]
+        return _filled(fields, "chat", as_text(node), environment)
 
     chat = fields.read("chat", "", chat_id)
     if not chat:

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import html
+import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
+from datetime import time as clock_time
 
 from lib.config import Config, Destination, Notify
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
 from lib.process import host_name
 from lib.redact import Redactor
-from lib.store import alerts as outbox
-from lib.store.alerts import Outgoing
+from lib.store import outbox
 from lib.store.database import Database
+from lib.store.outbox import Outgoing
 from lib.terminal import printable
 from lib.zones import get_zone
 
 DIGEST_ABOVE = 5
 LIMIT = 4096  # characters that Telegram takes in one message
 TIMEOUT = (5, 15)
+ANSWER_WITHIN = 20.0
+MOST_ANSWER = 10_000
 LONGEST_WAIT = timedelta(hours=1)
 _PERMANENT = (400, 401, 403, 404)
 
@@ -49,20 +55,23 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
     """Send what is due. What can't be sent now stays for a later tick; an outage costs one try, not one per alert."""
     if not outbox.any_pending(db):
         return
-    zone = get_zone(config.timezone)
-    for name, parts in _by_destination(outbox.lease_due(db, now), config.notify).items():
-        quiet = is_quiet(now, zone, config.notify.quiet_hours)
+    zone, notify, began = get_zone(config.timezone), config.notify, time.monotonic()
+    for name, parts in _by_destination(outbox.lease_due(db, notify.default, now), notify).items():
+        quiet = is_quiet(now, zone, notify.quiet_hours)
         kept = [part for part in parts if quiet and not part.alert.forced]
         if kept:
             outbox.hold(db, [part.id for part in kept])
-        target = config.notify.destination(name)
-        send = _to_stderr if target is None else _telegram(config.notify, target[1])
+        target = notify.destination(name)
+        send = _to_stderr if target is None else _telegram(notify, target[1])
         messages = bundle([part for part in parts if part not in kept])
         for index, message in enumerate(messages):
-            problem = _send(db, send, message, redactor, log, now)
+            moment = now + timedelta(seconds=time.monotonic() - began)
+            if not outbox.keep_lease(db, message.parts, moment):
+                continue  # so slow that another tick has taken it
+            problem = _send(db, send, message, redactor, log, moment)
             if problem is not None and not problem.permanent:
                 rest = [part_id for later in messages[index + 1 :] for part_id in later.ids]
-                outbox.put_back(db, rest, "waiting behind another alert", _not_before(problem, now))
+                outbox.put_back(db, rest, "waiting behind another alert", _not_before(problem, moment))
                 break
 
 
@@ -73,7 +82,7 @@ def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list
     return groups
 
 
-def is_quiet(now: datetime, zone: tzinfo, hours: tuple[time, time] | None) -> bool:
+def is_quiet(now: datetime, zone: tzinfo, hours: tuple[clock_time, clock_time] | None) -> bool:
     if hours is None:
         return False
     start, end = hours
@@ -109,7 +118,10 @@ def _send(
             body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
             ticket = Ticket(TicketKind.ALERT_FAILED, "an alert can't be delivered", redactor.text(body), task_id)
             outbox.refused(db, message.ids, reason, ticket, now)
-            _to_stderr(message, redactor)
+            try:
+                _to_stderr(message, redactor)  # better there than nowhere
+            except SendError:
+                pass  # the ticket has it
         else:
             outbox.put_back(db, message.ids, reason, _not_before(error, now))
         return error
@@ -182,13 +194,17 @@ def _indented(text: str) -> str:
 
 def _to_stderr(message: Message, redactor: Redactor) -> None:
     """Where cron picks it up and mails it."""
-    print(plain_text(message, redactor), end="\n\n", file=sys.stderr, flush=True)
+    if sys.stderr.name == os.devnull:  # it was closed when we were started, and nobody would ever read this
+        raise SendError("stderr is closed")
+    try:
+        # Past the buffer: what could not be written would be tried again, and fail, when Python ends.
+        os.write(sys.stderr.fileno(), f"{plain_text(message, redactor)}\n\n".encode())
+    except OSError as error:
+        raise SendError(f"stderr can't be written: {error.strerror}") from None
 
 
 def _telegram(notify: Notify, destination: Destination) -> Callable[[Message, Redactor], None]:
     def send(message: Message, redactor: Redactor) -> None:
-        import requests
-
         payload: dict[str, object] = {
             "chat_id": destination.chat,
             "text": html_text(message, redactor),
@@ -197,15 +213,45 @@ def _telegram(notify: Notify, destination: Destination) -> Callable[[Message, Re
         }
         if destination.thread is not None:
             payload["message_thread_id"] = destination.thread
-        url = f"{notify.base_url}/bot{notify.token}/sendMessage"
-        try:
-            answer = requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False)
-        except requests.RequestException as error:
-            # The text of the error has the address in it, and the address has the token in it.
-            raise SendError(f"Telegram can't be reached: {type(error).__name__}") from None
-        _judge_answer(answer.status_code, answer.headers.get("Retry-After"), answer.content[:10_000])
+        _judge_answer(
+            *_within(ANSWER_WITHIN, lambda: _post(f"{notify.base_url}/bot{notify.token}/sendMessage", payload))
+        )
 
     return send
+
+
+def _post(url: str, payload: dict[str, object]) -> tuple[int, str | None, bytes]:
+    """(status, Retry-After, the beginning of the body)."""
+    import requests
+
+    try:
+        with requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
+            content = next(answer.iter_content(MOST_ANSWER), b"")
+            return answer.status_code, answer.headers.get("Retry-After"), content
+    except requests.RequestException as error:
+        # The text of the error has the address in it, and the address has the token in it.
+        raise SendError(f"Telegram can't be reached: {type(error).__name__}") from None
+
+
+def _within(seconds: float, call: Callable[[], tuple[int, str | None, bytes]]) -> tuple[int, str | None, bytes]:
+    """The answer, if it comes in time as a whole: a timeout of `requests` begins anew with every byte."""
+    answers: list[tuple[int, str | None, bytes]] = []
+    errors: list[SendError] = []
+
+    def work() -> None:
+        try:
+            answers.append(call())
+        except SendError as error:
+            errors.append(error)
+        except Exception as error:  # what a broken server can provoke has no end
+            errors.append(SendError(f"Telegram's answer is not understood: {type(error).__name__}"))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if answers:
+        return answers[0]
+    raise errors[0] if errors else SendError(f"Telegram did not answer within {seconds:g} s")
 
 
 def _judge_answer(status: int, retry_after: str | None, content: bytes) -> None:

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import os
 import secrets
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from lib import alerts as texts
+from lib import messages
 from lib.config import Settings
 from lib.errors import TickdownError
 from lib.governor import next_run
-from lib.ladder import FollowUp, Outcome, Rerun, Retry, classify, judge, next_step
+from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, judge, next_step
 from lib.lock import Holder, TaskLock
 from lib.log import Log
 from lib.model import ErrorClass, Facts, Occurrence, Owner, Run, Rung, RunStatus, Source
@@ -28,8 +29,7 @@ from lib.process import PIPE_BYTES, Child, boot_id
 from lib.redact import Redactor
 from lib.runlog import RunLog
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
-from lib.store import alerts as outbox
-from lib.store import runs, tasks
+from lib.store import outbox, runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.taskfile import set_fields
@@ -40,6 +40,8 @@ from lib.workspace import Workspace
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
 LOOK_FOR_STOP_EVERY = 1.0
+STOPPED_TEXT = "stopped"
+KILLED_TEXT = "did not end in time and its supervisor hung"
 _READ = 1 << 16
 _ERROR_LENGTH = 300
 
@@ -78,8 +80,9 @@ class Execution:
         self.child: Child | None = None
         self.attempt = 1
         self.outcome: Outcome | None = None
-        self._retry_at = 0.0
+        self._retry_at = self._retry_delay = 0.0
         self._background_output = False
+        self._by_a_person = True
         self._last: Outcome | None = None
         self._why_ending: Outcome | None = None
         self._termination: Termination | None = None
@@ -101,13 +104,7 @@ class Execution:
         self._write_lock(now, monotonic, self.task.timeout.total_seconds())
         self._open_log(rung, now)
         try:
-            command = self._prepare(now)
-            try:
-                self.child = Child(command.argv, command.cwd, command.environment)
-            except OSError as error:
-                raise why_not_started(error, command.argv) from None
-            except ValueError as error:  # a NUL in an argument or a variable
-                raise CannotRun(f"can't be started: {error}") from None
+            self.child = self._start_child(now)
         except CannotRun as error:
             self._write_log(f"tickdown: {error}\n".encode())
             self._attempt_over(classify(error.exit_code, None, str(error)), now, monotonic)
@@ -119,6 +116,35 @@ class Execution:
             "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
             rung=rung, pid=self.child.pid,
         )  # fmt: skip
+
+    def _start_child(self, now: datetime) -> Child:
+        try:
+            command = self._prepare(now)
+        except (OSError, ValueError, RuntimeError) as error:  # whatever odd names of folders and programs can provoke
+            raise CannotRun(f"can't be started: {error}") from None
+        try:
+            return Child(command.argv, command.cwd, command.environment)
+        except OSError as error:
+            raise why_not_started(error, command.argv) from None
+        except ValueError as error:  # a NUL in an argument or a variable
+            raise CannotRun(f"can't be started: {error}") from None
+
+    def not_started(self, error: str, now: datetime) -> None:
+        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed."""
+        self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=error), None, now)
+
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """A bug met in this run: it ends as failed, and the others go on."""
+        self.context.log.error(
+            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=traceback.format_exc()
+        )
+        outcome = Outcome(
+            RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
+        )
+        if self.child is not None and self.phase is Phase.RUNNING:
+            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+        else:
+            self._finish(outcome, None, now)
 
     def _prepare(self, now: datetime) -> Command:
         config = self.context.settings.config
@@ -195,13 +221,14 @@ class Execution:
             case Phase.DONE:
                 self.wake_at = None
 
-    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool = False) -> None:
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None:
         """End it, because a person or the system asked this process to stop."""
         if self.phase is Phase.DONE:
             return
         if self._takeover_of is not None:  # not ours yet: the next tick finds it as it was
             self._drop()
             return
+        self._by_a_person = by_a_person
         outcome = Outcome(RunStatus.CANCELLED, error=why)
         if self.phase is Phase.WAITING:
             self._finish(outcome, None, now)
@@ -234,7 +261,7 @@ class Execution:
         if why is None and not survivors:  # the leftovers of an attempt that will be retried
             self._close_child()
             self.phase = Phase.WAITING
-            self._retry_at = monotonic + task_delay(self.task)
+            self._retry_at = monotonic + self._retry_delay
             self.wake_at = monotonic
             return
         if survivors:
@@ -262,29 +289,36 @@ class Execution:
             return
         self.interruptions += 1
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
-        if run.stop_requested:
-            why = Outcome(RunStatus.CANCELLED, error="stopped")
         self._attempt_over(why, now, monotonic)
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        if outcome.status is not RunStatus.CANCELLED and runs.stop_requested(self.context.db, self.run_id):
-            outcome = replace(outcome, status=RunStatus.CANCELLED, error_class=None, error="stopped")
+        outcome = self._as_requested(outcome)
         facts = tasks.facts(self.context.db, self.task.id)
         step = next_step(self.task, outcome, self.retries_used, self.interruptions, now, self._next_regular(now, facts))
         match step:
             case Rerun():
                 self._next_attempt(Rung.RERUN, now, monotonic)
-            case Retry():
+            case Retry(delay=delay):
                 runs.finish_attempt(self.context.db, self.run_id, self.attempt, outcome, self._span(), now)
                 self._last = outcome
                 self.retries_used += 1
-                self._write_lock(now, monotonic, TIMEOUT_GRACE + task_delay(self.task))
+                self._retry_delay = delay.total_seconds()
+                self._write_lock(now, monotonic, TIMEOUT_GRACE + self._retry_delay)
                 # No retry starts beside a process of the attempt before it.
                 self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
             case FollowUp(at=at):
                 self._finish(outcome, at, now)
-            case _:
-                self._finish(outcome, None, now)
+            case Finish(status=status):
+                self._finish(replace(outcome, status=status), None, now)
+
+    def _as_requested(self, outcome: Outcome) -> Outcome:
+        """How it ended does not matter to whoever asked for the end: `stop`, or a tick that found this run stale."""
+        match runs.requested_end(self.context.db, self.run_id):
+            case RunStatus.CANCELLED:
+                return replace(outcome, status=RunStatus.CANCELLED, error_class=None, error=STOPPED_TEXT)
+            case RunStatus.KILLED if outcome.status is not RunStatus.CANCELLED:
+                return replace(outcome, status=RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error=KILLED_TEXT)
+        return outcome
 
     def _next_regular(self, now: datetime, facts: Facts | None) -> datetime | None:
         if self.source is Source.MANUAL:
@@ -298,8 +332,8 @@ class Execution:
         """Short sleeps: while a retry is waited for there is no process that `stop` could end."""
         if monotonic >= self._retry_at:
             self._next_attempt(Rung.RETRY, now, monotonic)
-        elif runs.stop_requested(self.context.db, self.run_id):
-            self._finish(Outcome(RunStatus.CANCELLED, error="stopped"), None, now)
+        elif runs.requested_end(self.context.db, self.run_id) is not None:
+            self._finish(self._as_requested(Outcome(RunStatus.FAILED)), None, now)
         else:
             self.wake_at = min(self._retry_at, monotonic + LOOK_FOR_STOP_EVERY)
 
@@ -308,7 +342,7 @@ class Execution:
         self.attempt += 1
         if not runs.start_attempt(self.context.db, self.run_id, self.attempt, rung, self.context.owner, now):
             self.attempt -= 1
-            self._finish(Outcome(RunStatus.CANCELLED, error="stopped"), None, now)
+            self._finish(self._as_requested(Outcome(RunStatus.CANCELLED, error=STOPPED_TEXT)), None, now)
             return
         self.begin(rung, now, monotonic)
 
@@ -321,7 +355,8 @@ class Execution:
         suspend = False
         with db.transaction() as connection:
             facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=now)
-            verdict = None if retry_at is not None else judge(self.task, facts, outcome, now)
+            by_a_person = self._by_a_person or self.source is Source.MANUAL
+            verdict = None if retry_at is not None else judge(self.task, facts, outcome, now, by_a_person=by_a_person)
             ending = runs.Ending(
                 self.run_id, self.task.id, self.attempt, outcome, self._span(), summary, self.source, verdict,
                 retry_at=retry_at, retries_used=self.retries_used + 1,
@@ -330,10 +365,10 @@ class Execution:
                 since = facts.incident_since or verdict.incident_since
                 ending = replace(
                     ending,
-                    alerts=[texts.run_alert(self.task, verdict, outcome, self.run_id, summary, since)]
+                    alerts=[messages.run_alert(self.task, verdict, outcome, self.run_id, summary, since)]
                     if verdict.alert
                     else [],
-                    tickets=texts.run_tickets(self.task, verdict, outcome, self.run_id),
+                    tickets=messages.run_tickets(self.task, verdict, outcome, self.run_id),
                     note="It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None,
                 )
                 suspend = verdict.suspend
@@ -427,20 +462,26 @@ class Execution:
         return f"{error}: {last[:_ERROR_LENGTH]}" if last else error
 
 
-def task_delay(task: Task) -> float:
-    return task.retry_delay.total_seconds()
-
-
 def write_suspension(context: Context, task: Task, now: datetime) -> None:
     """Make the file say what the database knows already. A file that can't be edited changes nothing about it."""
+    if not _suspension_pending(context, task):
+        return  # resumed, or written by another tick
     try:
-        set_fields(context.workspace.root / task.path, {"enabled": "false", "disabled_reason": "auto_suspended"})
+        changes = {"enabled": "false", "disabled_reason": "auto_suspended"}
+        set_fields(context.workspace.root / task.path, changes, task.id)
     except TickdownError as error:
+        if not _suspension_pending(context, task):
+            return  # another tick has written it this very moment
         context.log.error("suspension_not_written", task_id=task.id, error=str(error))
-        alert = texts.suspension_failed_alert(task, str(error))
+        alert = messages.suspension_failed_alert(task, str(error))
         outbox.add_alert_once_per(context.db, alert, timedelta(days=1), now)
         return
     tasks.suspension_written(context.db, task.id)
+
+
+def _suspension_pending(context: Context, task: Task) -> bool:
+    facts = tasks.facts(context.db, task.id)
+    return facts is not None and facts.suspend_pending
 
 
 def new_trace_id() -> str:

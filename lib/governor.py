@@ -211,7 +211,7 @@ def next_run(now: datetime, task: Task, facts: Facts | None, boot_id: str) -> Ne
 def _next_regular(now: datetime, task: Task, facts: Facts) -> NextRun:
     match task.schedule:
         case Cron():
-            at = next_after(task.schedule, now)
+            at = next_after(task.schedule, max(now, facts.last_occurrence or now))
             return NextRun(start_time(task.id, at, task.jitter), Source.BASELINE_CRON)
         case Interval(every=every):
             if facts.running:

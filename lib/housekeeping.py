@@ -38,8 +38,8 @@ def prune_daily(context: Context, now: datetime) -> None:
 def _remove(path: Path) -> int:
     try:
         path.unlink()
-    except FileNotFoundError:
-        return 0
+    except OSError:
+        return 0  # gone already, or not ours to remove
     try:
         path.parent.rmdir()
     except OSError:
@@ -52,7 +52,7 @@ def _remove_strays(context: Context, before: datetime) -> int:
     folder = context.workspace.logs / "runs"
     if not folder.is_dir():
         return 0
-    old = [path for path in folder.glob("*/*.log") if path.stat().st_mtime < before.timestamp()]
+    old = [path for path in folder.glob("*/*.log") if _older(path, before)]
     known = {run.run_id for run in running_runs(context.db)}
     known |= (
         {row["run_id"] for row in context.db.all("SELECT run_id FROM task_runs WHERE log IS NOT NULL")}
@@ -60,3 +60,10 @@ def _remove_strays(context: Context, before: datetime) -> int:
         else set()
     )
     return sum(_remove(path) for path in old if path.stem not in known)
+
+
+def _older(path: Path, before: datetime) -> bool:
+    try:
+        return path.is_file() and path.stat().st_mtime < before.timestamp()
+    except OSError:
+        return False

@@ -11,13 +11,14 @@ import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lib.model import FAILURES, ErrorClass, Facts, NotifyOn, RunStatus
+from lib.model import FAILURES, AlertKind, ErrorClass, Facts, NotifyOn, RunStatus, TicketKind
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
 LONGEST_WAIT = timedelta(seconds=60)
 REMIND_EVERY = timedelta(hours=24)
 ESCALATE_AT = 3
+MOST_SIGNATURES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,59 +96,61 @@ class Verdict:
     incident: str | None
     incident_since: datetime | None
     incident_alerted_at: datetime | None
-    alert: str | None = None
+    alert: AlertKind | None = None
     forced: bool = False
-    tickets: tuple[str, ...] = ()
+    tickets: tuple[TicketKind, ...] = ()
     suspend: bool = False
 
 
-def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime) -> Verdict:
-    """The effect of a run that is really over (not of one that a follow-up will decide)."""
+def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime, *, by_a_person: bool = True) -> Verdict:
+    """The effect of a run that is really over (not of one that a follow-up will decide). `by_a_person` tells a run that
+    somebody cancelled from one that ended with its scheduler, as at a shutdown."""
     if outcome.status is RunStatus.SUCCESS:
         return _after_success(task, facts)
-    if outcome.status not in FAILURES:
-        # Cancelled is a person's doing, orphaned the machine's: neither counts against the task.
-        alert = "interrupted" if outcome.status is RunStatus.ORPHANED and task.notify_on is not NotifyOn.NEVER else None
-        return Verdict(facts.failures, facts.incident, facts.incident_since, facts.incident_alerted_at, alert=alert)
-    return _after_failure(task, facts, outcome, now)
+    if outcome.status in FAILURES:
+        return _after_failure(task, facts, outcome, now)
+    # Cancelled is a person's doing, orphaned the machine's: neither counts against the task.
+    interrupted = outcome.status is RunStatus.ORPHANED or not by_a_person
+    alert = AlertKind.INTERRUPTED if interrupted and task.notify_on is not NotifyOn.NEVER else None
+    return Verdict(facts.failures, facts.incident, facts.incident_since, facts.incident_alerted_at, alert=alert)
 
 
 def _after_success(task: Task, facts: Facts) -> Verdict:
     alert = None
     if facts.incident_alerted_at is not None and task.notify_on is not NotifyOn.NEVER:
-        alert = "recovered"
+        alert = AlertKind.RECOVERED
     elif task.notify_on in (NotifyOn.SUCCESS, NotifyOn.ALWAYS):
-        alert = "success"
+        alert = AlertKind.SUCCESS
     return Verdict(0, None, None, None, alert=alert)
 
 
 def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime) -> Verdict:
     failures = facts.failures + 1
     signature = error_signature(outcome)
-    same = facts.incident == signature
+    known = facts.incident.split(",") if facts.incident else []
     since = facts.incident_since if facts.incident and facts.incident_since else now
-    tickets = ["timeout"] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
+    tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
     suspend = failures >= task.suspend_after and task.enabled
+    alert: AlertKind | None = None
+    forced = False
     if suspend:
-        alert, forced = "suspended", True
-        tickets.append("suspended")
+        alert, forced = AlertKind.SUSPENDED, True
+        tickets.append(TicketKind.SUSPENDED)
     elif failures == ESCALATE_AT:
-        alert, forced = "still failing", True
-        tickets.append("failing")
-    elif not same:
-        alert, forced = "failed", False
+        alert, forced = AlertKind.STILL_FAILING, True
+        tickets.append(TicketKind.FAILING)
+    elif signature not in known:
+        alert = AlertKind.FAILED
     elif task.notify_on is NotifyOn.ALWAYS or _reminder_due(facts, now):
-        alert, forced = "reminder", False
-    else:
-        alert, forced = "", False
-    silent = task.notify_on is NotifyOn.NEVER or (task.notify_on is NotifyOn.SUCCESS and not forced)
-    told = bool(alert) and not silent
+        alert = AlertKind.REMINDER
+    if task.notify_on is NotifyOn.NEVER or (task.notify_on is NotifyOn.SUCCESS and not forced):
+        alert = None
     return Verdict(
         failures=failures,
-        incident=signature,
+        incident=",".join(known if signature in known else [*known, signature][-MOST_SIGNATURES:]),
         incident_since=since,
-        incident_alerted_at=now if told else facts.incident_alerted_at,
-        alert=alert if told else None,
+        incident_alerted_at=now if alert else facts.incident_alerted_at,
+        alert=alert,
         forced=forced,
         tickets=tuple(tickets),
         suspend=suspend,

@@ -42,8 +42,8 @@ class TaskLock:
         """Try once. The lock is never inherited by a child, so it can't outlive this process."""
         from filelock import lock_descriptor
 
-        make_private_dir(self.path.parent)
         try:
+            make_private_dir(self.path.parent)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
             raise TickdownError(f"the lock {self.path} can't be opened: {error.strerror}") from None

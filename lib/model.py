@@ -119,6 +119,27 @@ class TicketKind(StrEnum):
     ALERT_FAILED = "alert_failed"
 
 
+class AlertKind(StrEnum):
+    # of a task
+    FAILED = "failed"
+    STILL_FAILING = "still failing"
+    REMINDER = "reminder"
+    SUSPENDED = "suspended"
+    RECOVERED = "recovered"
+    SUCCESS = "success"
+    INTERRUPTED = "interrupted"
+    REJECTED = "rejected"
+    NOT_EDITED = "not edited"
+    NOT_RECOVERED = "not recovered"
+    # of the whole
+    DUPLICATES = "duplicates"
+    OUTAGE = "outage"
+    CLOCK = "clock"
+    CRASH = "crash"
+    STOPPED = "stopped"
+    DAMAGED = "damaged"
+
+
 class AlertStatus(StrEnum):
     PENDING = "pending"
     SENT = "sent"
@@ -129,7 +150,7 @@ class AlertStatus(StrEnum):
 class Alert:
     """A message for people, before it has been recorded."""
 
-    kind: str
+    kind: AlertKind
     title: str
     body: str = ""
     output: str = ""
@@ -182,7 +203,7 @@ class Facts:
     paused_until: datetime | None = None
     suspend_pending: bool = False
     failures: int = 0
-    incident: str | None = None
+    incident: str | None = None  # the signatures of every error told in this row of failures
     incident_since: datetime | None = None
     incident_alerted_at: datetime | None = None
     deferred: datetime | None = None
@@ -218,6 +239,6 @@ class Run:
     summary: str | None
     follows: str | None
     interruptions: int
-    stop_requested: bool
+    end_as: RunStatus | None
     heartbeat_at: datetime | None = None
     owner: Owner | None = field(default=None)

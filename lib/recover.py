@@ -7,15 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from lib import messages
 from lib.errors import TickdownError
-from lib.execute import Context, Execution
+from lib.execute import KILLED_TEXT, Context, Execution
 from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
-from lib.model import Alert, ErrorClass, Run, Rung, RunStatus, Source
+from lib.model import ErrorClass, Run, Rung, RunStatus, Source
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
-from lib.store import alerts as outbox
-from lib.store import runs
+from lib.store import outbox, runs
 from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
 from lib.termination import Termination
@@ -25,15 +25,23 @@ TERM_GRACE = 10.0
 # How long a supervisor that was only slow gets to notice that its task has been ended.
 LET_GO_WITHIN = 3.0
 LOOK_EVERY = 0.2
+GIVE_UP_AFTER = 30.0
 REPEAT_ALERTS_AFTER = timedelta(hours=1)
 
 
 def recover(
-    context: Context, tasks: dict[str, Task], now: datetime, monotonic: float, add: Callable[[Job], None]
+    context: Context,
+    tasks: dict[str, Task],
+    now: datetime,
+    monotonic: float,
+    add: Callable[[Job], None],
+    only: str | None = None,
 ) -> None:
     """Look at every run that says it is running on this host, or under a name that nobody answers to any more (a
-    machine can be renamed, a container made anew). `tasks` by lower-case id."""
+    machine can be renamed, a container made anew). `tasks` by lower-case id; `only` this run."""
     for run in runs.running_runs(context.db):
+        if only is not None and run.run_id != only:
+            continue
         if run.owner is None or run.owner == context.owner or (run.host != host_name() and not _lease_over(run, now)):
             continue
         task = tasks.get(run.task_id.lower()) or _stand_in(run)
@@ -44,7 +52,7 @@ def recover(
             holder = None
         if not is_alive(run.owner):
             try:
-                _take_over_orphan(context, task, run, holder, now, monotonic, add)
+                take_over_orphan(context, task, run, holder, now, monotonic, add)
             except TickdownError as error:  # its lock can't be opened: this run waits, the others don't
                 _report_stuck(context, task, error, now)
         elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
@@ -58,17 +66,24 @@ def _lease_over(run: Run, now: datetime) -> bool:
 
 def _report_stuck(context: Context, task: Task, error: TickdownError, now: datetime) -> None:
     context.log.error("not_recovered", task_id=task.id, error=str(error))
-    title = f"{task.id} died and could not be taken over"
-    alert = Alert("not_recovered", title, str(error), destination=task.notify_to, task_id=task.id)
+    alert = messages.not_recovered_alert(task, str(error))
     outbox.add_alert_once_per(context.db, alert, REPEAT_ALERTS_AFTER, now)
 
 
 def _stand_in(run: Run) -> Task:
     """For a run whose task file is gone or broken: enough to record its end, never to run it again."""
-    return Task(id=run.task_id, schedule=Manual(), zone=UTC, path="", enabled=False, rerun_interrupted=False)
+    return Task(
+        id=run.task_id,
+        title=run.task_id,
+        schedule=Manual(),
+        zone=UTC,
+        path="",
+        enabled=False,
+        rerun_interrupted=False,
+    )
 
 
-def _take_over_orphan(
+def take_over_orphan(
     context: Context,
     task: Task,
     run: Run,
@@ -114,6 +129,9 @@ class HungRun:
         self._lock = TaskLock(context.workspace.locks, run.task_id)
         self._termination: Termination | None = Termination(run.run_id, holder.child, TERM_GRACE, monotonic)
         self._let_go_by = 0.0
+        self._give_up_at = 0.0
+        # If the supervisor was only slow and records the end itself, it must be the same end.
+        runs.request_end(context.db, run.run_id, RunStatus.KILLED)
 
     @property
     def done(self) -> bool:
@@ -123,7 +141,11 @@ class HungRun:
 
     def on_exit(self, now: datetime, monotonic: float) -> None: ...
 
-    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool = False) -> None:
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
+        _report_stuck(self.context, self.task, TickdownError(f"{type(error).__name__}: {error}"), now)
+        self.wake_at = None
+
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None:
         self.wake_at = None
 
     def on_time(self, now: datetime, monotonic: float) -> None:
@@ -141,8 +163,12 @@ class HungRun:
             return
         if acquired:
             self._record(now, monotonic)
-        elif monotonic < self._let_go_by or self.killed_owner:
+        elif monotonic < self._let_go_by or (self.killed_owner and monotonic < self._give_up_at):
             self.wake_at = monotonic + LOOK_EVERY
+        elif self.killed_owner:
+            stuck = TickdownError("its supervisor could not be ended, not even by SIGKILL")
+            _report_stuck(self.context, self.task, stuck, now)
+            self.wake_at = None
         else:
             self._end_owner(monotonic)
 
@@ -154,6 +180,7 @@ class HungRun:
         self.context.log.warning(
             "owner_ended", task_id=self.task.id, run_id=self.run.run_id, pid=owner.pid, signalled=self.killed_owner
         )
+        self._give_up_at = monotonic + GIVE_UP_AFTER
         # Not ended by us, so somebody else holds the lock now: theirs to finish.
         self.wake_at = monotonic + LOOK_EVERY if self.killed_owner else None
 
@@ -163,8 +190,6 @@ class HungRun:
         if current is None or current.status is not RunStatus.RUNNING or current.owner != self.run.owner:
             self._lock.release()  # its supervisor woke up and recorded the end itself
             return
-        why = Outcome(
-            RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error="did not end in time and its supervisor hung"
-        )
+        why = Outcome(RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error=KILLED_TEXT)
         self.successor = _execution(self.context, self.task, self._lock, self.run)
         self.successor.take_over(self.run, None, why, now, monotonic)

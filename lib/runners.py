@@ -47,8 +47,6 @@ def prepare(
         filled[name] = value
     filled.update(run)
     cwd = working_folder(task, workspace, cwd_policies)
-    if not cwd.is_dir():
-        raise CannotRun(f"cwd: {cwd} is not a folder")
     argv = _shell(task.command) if task.run_as == "shell" else _script(task.command, cwd)
     return Command(argv, cwd, filled)
 
@@ -59,8 +57,12 @@ def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, str]) -> Path:
+    """The folder to run in; CannotRun if there is no such folder."""
     text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd or "."
-    return workspace.root / Path(text).expanduser()
+    folder = workspace.root / os.path.expanduser(text)
+    if not os.path.isdir(folder):
+        raise CannotRun(f"cwd: {folder} is not a folder")
+    return folder
 
 
 def _shell(command: str) -> list[str]:
@@ -72,7 +74,7 @@ def _script(command: str, cwd: Path) -> list[str]:
     words = shlex.split(command)
     program = Path(os.path.expanduser(words[0]))
     interpreter = INTERPRETERS.get(program.suffix)
-    if interpreter and (cwd / program).is_file():
+    if interpreter and os.path.isfile(cwd / program):
         return [interpreter, str(cwd / program), *words[1:]]
     if "/" in words[0] and not program.is_absolute():
         return [str(cwd / program), *words[1:]]

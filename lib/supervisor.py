@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sqlite3
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -32,7 +33,8 @@ class Job(Protocol):
     def on_output(self) -> None: ...
     def on_exit(self, now: datetime, monotonic: float) -> None: ...
     def on_time(self, now: datetime, monotonic: float) -> None: ...
-    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool = False) -> None: ...
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
 
 
 class Supervisor:
@@ -82,19 +84,28 @@ class Supervisor:
         for job, event in self._poll(until):
             if not job.done and job.child is not None:
                 if event == "exit":
-                    job.on_exit(datetime.now(UTC), time.monotonic())
+                    self.contained(job, lambda job=job: job.on_exit(datetime.now(UTC), time.monotonic()))  # type: ignore[misc]
                 elif job.child.output_open:
-                    job.on_output()
+                    self.contained(job, job.on_output)
         self._obey_signals()
         monotonic = time.monotonic()
         for job in self.jobs:
             if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
-                job.on_time(datetime.now(UTC), time.monotonic())
+                self.contained(job, lambda job=job: job.on_time(datetime.now(UTC), time.monotonic()))  # type: ignore[misc]
         self._heartbeat(monotonic)
         finished = [job for job in self.jobs if job.done]
         self.jobs = [job for job in self.jobs if not job.done]
         for job in finished:
             self.on_done(job)
+
+    def contained(self, job: Job, reaction: Callable[[], None]) -> None:
+        """One run's trouble never stops the others; only the database is everybody's."""
+        try:
+            reaction()
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            job.fail(error, datetime.now(UTC), time.monotonic())
 
     def _poll(self, until: float | None) -> list[tuple[Job, str]]:
         poller = select.poll()
@@ -130,7 +141,8 @@ class Supervisor:
         self._signals_handled = self._signals_seen
         why = f"the scheduler got {self.received.name}"
         for job in self.jobs:
-            job.cancel(why, datetime.now(UTC), time.monotonic(), at_once=again)
+            by_a_person = self.received is signal.SIGINT
+            job.cancel(why, datetime.now(UTC), time.monotonic(), at_once=again, by_a_person=by_a_person)
 
     def _heartbeat(self, monotonic: float) -> None:
         if monotonic < self._next_heartbeat:

@@ -59,6 +59,7 @@ class Task:
     max_log: int = 10 * 1024 * 1024
     tags: tuple[str, ...] = ()
     body: str = ""
+    lines: Mapping[str, int] = field(default_factory=dict, compare=False)  # where each field stands in the file
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def parse_task(text: str, path: str, known: Surroundings) -> tuple[Task | None, 
     if root.kind != "map":
         return (
             None,
-            [Problem(1, "", f"the frontmatter is {root.describe()}; it must be a list of `field: value` lines")],
+            [Problem(1, "", f"the frontmatter is {root.describe()}; it must be `field: value` lines")],
             None,
         )
     problems: list[Problem] = []
@@ -140,14 +141,16 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         grace=fields.duration("grace", None),
         jitter=fields.duration("jitter", None, allow_zero=True),
         max_log=fields.size("max_log", 10 * 1024 * 1024, least=1024),
-        tags=fields.texts("tags"),
+        tags=_read_tags(fields),
         body=body,
+        lines={name: key.line for name, key in fields.node.keys.items()},
     )
     _read_later_fields(fields)
     if task.cwd and task.cwd_policy:
         fields.refuse("cwd_policy", "given together with cwd; keep one of the two")
     if task.run_as in RUNNERS and not task.command.strip():
-        fields.refuse("command", f"required for run_as: {task.run_as}")
+        if fields.given("command") is None or isinstance(fields.node.entries["command"].value, str):
+            fields.refuse("command", f"required for run_as: {task.run_as}")
     elif task.run_as == "script":
         _check_words(fields, task.command)
     return task
@@ -229,6 +232,12 @@ def _read_name(fields: Fields, name: str, known: Collection[str], where: str) ->
 
 def _one_line(fields: Fields, name: str) -> str:
     return " ".join(fields.text(name).split())
+
+
+def _read_tags(fields: Fields) -> tuple[str, ...]:
+    """A list, or one text with commas."""
+    tags = [tag.strip() for text in fields.texts("tags") for tag in text.split(",")]
+    return tuple(tag for tag in tags if tag)
 
 
 def _check_words(fields: Fields, command: str) -> None:

@@ -19,12 +19,15 @@ class EditRefused(TickdownError):
     pass
 
 
-def set_fields(path: Path, changes: Mapping[str, str | None]) -> None:
-    """Set fields to plain words, or take them away (None). Written beside the file, synced, renamed over it."""
+def set_fields(path: Path, changes: Mapping[str, str | None], task_id: str) -> None:
+    """Set fields to plain words, or take them away (None). Written beside the file, synced, renamed over it. The file
+    must still be that of the task."""
     target = path.resolve()
     try:
         before = target.stat()
         text = target.read_bytes().decode("utf-8")
+        if _plain(_tree(text.removeprefix(BOM))).get("id") != task_id:
+            raise EditRefused(f"{path}: is not the file of {task_id} any more; it was not changed")
         _replace(target, edited(text, changes).encode("utf-8"), before)
     except YamlError as error:
         raise EditRefused(f"{error.problem.at(str(path))}; the file was not changed") from None

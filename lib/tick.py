@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
 
-from lib import alerts as texts
+from lib import messages
+from lib.app import sync_catalog
 from lib.catalog import Catalog, TaskFile, load_catalog, load_file
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
@@ -19,14 +21,14 @@ from lib.execute import Context, Execution, new_run, write_suspension
 from lib.governor import Plan, pending_occurrences, plan, spread_catch_ups
 from lib.housekeeping import prune_daily
 from lib.lock import TaskLock
-from lib.model import Alert, CatchUp, Facts, Occurrence, Rung, RunStatus, SkipReason
+from lib.model import Alert, CatchUp, Facts, Occurrence, Rung, RunStatus, SkipReason, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, recover
 from lib.schedule import Interval, Reboot, Schedule, parse_schedule
-from lib.store import alerts as outbox
-from lib.store import runs, tasks, ticks
+from lib.store import outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
+from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
 from lib.task import Task
 from lib.terminal import one_line
@@ -37,6 +39,7 @@ from lib.zones import get_zone
 OUTAGE_AFTER = timedelta(minutes=5)
 REPEAT_ALERTS_AFTER = timedelta(hours=1)
 LOOK_FOR_SLOT_EVERY = 1.0
+CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
 
@@ -78,12 +81,9 @@ class Started(Enum):
     NO_SLOT = auto()
 
 
-def decide(now: datetime, known: list[Task], facts: dict[str, Facts], boot: str) -> list[Decision]:
-    decisions = []
-    for task in known:
-        fact = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot)
-        decisions.append(Decision(task, fact, plan(now, task, fact, boot)))
-    return decisions
+def decide(now: datetime, task: Task, facts: dict[str, Facts], boot: str) -> Decision:
+    fact = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot)
+    return Decision(task, fact, plan(now, task, fact, boot))
 
 
 def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
@@ -92,7 +92,8 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     if report.duplicates:
         report.exit_code = Exit.DUPLICATE_IDS
         return report
-    report.decisions = decide(now, catalog.tasks, tasks.all_facts(context.db), boot_id())
+    facts = tasks.all_facts(context.db)
+    report.decisions = [decide(now, task, facts, boot_id()) for task in catalog.tasks]
     report.due = sum(1 for decision in report.decisions if decision.plan.starts)
     return report
 
@@ -114,24 +115,34 @@ class Tick:
         context = self.context
         pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
         pinger.send("/start")
-        ticks.beat(context.db, context.owner.host, context.owner.pid, self.report.started_at, self._outage)
-        with self.supervisor:
+        with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
+            ticks.beat(context.db, context.owner.host, context.owner.pid, self.report.started_at, self._outage)
             self._pass()
             self._work()
-        if not self.supervisor.stopping:
-            self._give_up_waiting()
-        ended = datetime.now(UTC)
-        load, memory = machine_load()
-        ticks.snapshot(context.db, context.owner.host, self.report.due, load, memory, ended)
-        deliver(context.db, context.settings.config, context.redactor, context.log, ended)
-        if not self.supervisor.stopping:
-            prune_daily(context, ended)
-            context.log.rotate()
-        self.report.finished_at = ended
+            if not self.supervisor.stopping:
+                self._give_up_waiting()
+            self.report.finished_at = datetime.now(UTC)
+            self._leave_behind(self.report.finished_at)
         self._settle_exit_code()
         pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
         pinger.finish()
         return self.report
+
+    def _leave_behind(self, now: datetime) -> None:
+        """What every tick does at its end: the snapshot, the alerts, once a day the cleaning."""
+        context = self.context
+        load, memory = machine_load()
+        ticks.snapshot(context.db, context.owner.host, self.report.due, load, memory, now)
+        if not self.report.duplicates:
+            close_tickets_of_kind(context.db, TicketKind.CRASH, now)
+        deliver(context.db, context.settings.config, context.redactor, context.log, now)
+        if self.supervisor.stopping:
+            return
+        try:
+            prune_daily(context, now)
+        except OSError as error:
+            context.log.error("prune_failed", error=str(error))
+        context.log.rotate()
 
     def _settle_exit_code(self) -> None:
         if self.supervisor.received is not None:
@@ -145,7 +156,7 @@ class Tick:
             return None
         zone = get_zone(self.context.settings.config.timezone)
         since, until = (f"{moment.astimezone(zone):%Y-%m-%d %H:%M}" for moment in (last, now))
-        return texts.outage_alert(since, until)
+        return messages.outage_alert(since, until)
 
     # --- deciding ----------------------------------------------------------------------------------------------
 
@@ -153,25 +164,38 @@ class Tick:
         """Bring everything up to date and queue what is due. `--every` does this again within the minute."""
         context, now = self.context, datetime.now(UTC)
         if self._passes_done:
-            self.catalog = load_catalog(context.workspace, context.settings.config.surroundings())
+            try:
+                self.catalog = load_catalog(context.workspace, context.settings.config.surroundings())
+            except TickdownError as error:  # what runs must still be looked after; a next tick will say what is wrong
+                context.log.error("catalog", error=str(error))
         self._passes_done += 1
         self._report_broken_files(now)
         self.report.duplicates = self.catalog.duplicate_lines()
         if self.report.duplicates:
             self._refuse_duplicates(now)
             return
-        tasks.sync(context.db, self.catalog.tasks, now, boot_id())
+        sync_catalog(context.db, self.catalog, now)
         self._recover(now)
         facts = tasks.all_facts(context.db)
+        self._tell_of_a_clock_ahead(facts, now)
         by_id = {task.id.lower(): task for task in self.catalog.tasks}
         for fact in facts.values():
             if fact.suspend_pending and fact.task_id.lower() in by_id:
                 write_suspension(context, by_id[fact.task_id.lower()], now)
-        decisions = decide(now, self.catalog.tasks, facts, boot_id())
+        decisions = [found for task in self.catalog.tasks if (found := self._decided(task, facts, now)) is not None]
         self._write_off_rejected(now, facts)
         for decision in decisions:
             self._write_off(decision, now)
         self._enqueue([decision for decision in decisions if decision.plan.starts], now)
+
+    def _decided(self, task: Task, facts: dict[str, Facts], now: datetime) -> Decision | None:
+        try:
+            return decide(now, task, facts, boot_id())
+        except Exception as error:  # a bug that one schedule brings to light; the others go on
+            self.context.log.error("not_decided", task_id=task.id, traceback=traceback.format_exc())
+            alert, _ = messages.crash_alert(f"{task.id}: {type(error).__name__}: {error}")
+            outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, now)
+            return None
 
     def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
         """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""
@@ -225,16 +249,27 @@ class Tick:
 
     def _report_broken_files(self, now: datetime) -> None:
         broken = [
-            (file.path, file.digest, texts.broken_file_alert(file.path, file.errors)) for file in self.catalog.rejected
+            (file.path, file.digest, messages.broken_file_alert(file.path, file.errors))
+            for file in self.catalog.rejected
         ]
         self.report.rejected = self.catalog.rejected
         outbox.report_broken_files(self.context.db, broken, now)
 
     def _refuse_duplicates(self, now: datetime) -> None:
-        alert = texts.duplicates_alert(self.report.duplicates)
+        alert = messages.duplicates_alert(self.report.duplicates)
         outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, now)
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
         self.queue.clear()
+
+    def _tell_of_a_clock_ahead(self, facts: dict[str, Facts], now: datetime) -> None:
+        """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
+        silent for that long, and somebody must know."""
+        ahead = {fact.task_id: fact.last_occurrence for fact in facts.values() if fact.last_occurrence}
+        ahead = {task_id: at for task_id, at in ahead.items() if at > now + CLOCK_AHEAD}
+        if ahead:
+            until = f"{max(ahead.values()).astimezone(get_zone(self.context.settings.config.timezone)):%Y-%m-%d %H:%M}"
+            alert = messages.clock_alert(sorted(ahead), until)
+            outbox.add_alert_once_per(self.context.db, alert, timedelta(days=1), now)
 
     def _recover(self, now: datetime) -> None:
         by_id = {task.id.lower(): task for task in self.catalog.tasks}
@@ -292,21 +327,24 @@ class Tick:
         return False
 
     def _start_contained(self, queued: Queued) -> Started:
-        """One task that can't be started (its lock, its log) must not stop the others."""
+        """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
         try:
             return self._start(queued)
         except (TickdownError, OSError) as error:
-            task = queued.decision.task
-            self.context.log.error("not_started", task_id=task.id, error=str(error))
-            alert = Alert(
-                "not_started",
-                f"{task.id} could not be started",
-                str(error),
-                destination=task.notify_to,
-                task_id=task.id,
-            )
-            outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, datetime.now(UTC))
-            return Started.NO
+            return self._record_not_started(queued, str(error))
+
+    def _record_not_started(self, queued: Queued, error: str) -> Started:
+        context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
+        task = queued.decision.task
+        context.log.error("not_started", task_id=task.id, error=error)
+        new = new_run(context, occurrence, now)
+        claimed = self._claim(queued, new, now)
+        if claimed is runs.Claim.WON:
+            lock = TaskLock(context.workspace.locks, task.id)  # never acquired
+            execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
+            execution.not_started(error, now)
+            self.supervisor.add(execution)
+        return Started.NO_SLOT if claimed is runs.Claim.AT_CAPACITY else Started.NO
 
     def _start(self, queued: Queued) -> Started:
         context, now = self.context, datetime.now(UTC)
@@ -319,10 +357,7 @@ class Tick:
         if not lock.acquire():
             return Started.NO
         new = new_run(context, occurrence, now)
-        claimed = runs.claim(
-            context.db, new, queued.decision.facts, now, limit=context.settings.config.max_concurrent,
-            missed=queued.decision.plan.missed, next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
-        )  # fmt: skip
+        claimed = self._claim(queued, new, now)
         if claimed is not runs.Claim.WON:
             lock.release()
             return Started.NO_SLOT if claimed is runs.Claim.AT_CAPACITY else Started.NO
@@ -335,24 +370,34 @@ class Tick:
             context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
         )  # fmt: skip
-        execution.begin(Rung.RUN, now, time.monotonic())
+        self.supervisor.contained(execution, lambda: execution.begin(Rung.RUN, now, time.monotonic()))
         self.supervisor.add(execution)
         return Started.YES
 
+    def _claim(self, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
+        decision = queued.decision
+        return runs.claim(
+            self.context.db, new, decision.facts, now, limit=self.context.settings.config.max_concurrent,
+            missed=decision.plan.missed, next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
+        )  # fmt: skip
+
     def _still_wanted(self, queued: Queued, now: datetime) -> bool:
-        """Decide again from what is true now; the occurrence stays only if it would be started again."""
-        context = self.context
-        file = load_file(
-            context.workspace.root / queued.decision.task.path,
-            context.workspace,
-            context.settings.config.surroundings(),
-        )
-        facts = tasks.facts(context.db, queued.decision.task.id)
-        if file.task is None or facts is None or file.task.id != queued.decision.task.id:
+        """The occurrence stays only if it would be started again."""
+        again = self._decide_again(queued.decision.task, now)
+        if again is None or not again.plan.starts or again.plan.starts[0].key != queued.occurrence.key:
             return False
-        again = Decision(file.task, facts, plan(now, file.task, facts, boot_id()))
         queued.decision, queued.decided_at = again, now
-        return bool(again.plan.starts) and again.plan.starts[0].key == queued.occurrence.key
+        return True
+
+    def _decide_again(self, task: Task, now: datetime) -> Decision | None:
+        """From the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
+        context = self.context
+        known = context.settings.config.surroundings()
+        file = load_file(context.workspace.root / task.path, context.workspace, known)
+        facts = tasks.facts(context.db, task.id)
+        if file.task is None or facts is None or file.task.id != task.id:
+            return None
+        return Decision(file.task, facts, plan(now, file.task, facts, boot_id()))
 
     def _job_done(self, job: Job) -> None:
         if isinstance(job, HungRun):
@@ -368,8 +413,8 @@ class Tick:
                 self.report.run_ids.append(job.run_id)
         if job.task.catch_up is CatchUp.ALL and not self.supervisor.stopping:
             now = datetime.now(UTC)
-            again = decide(now, [job.task], tasks.all_facts(self.context.db), boot_id())
-            self._enqueue([decision for decision in again if decision.plan.starts], now)
+            again = self._decide_again(job.task, now)
+            self._enqueue([again] if again is not None and again.plan.starts else [], now)
 
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""

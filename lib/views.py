@@ -18,6 +18,7 @@ from lib.redact import Redactor
 from lib.task import Task
 from lib.terminal import one_line, printable
 from lib.times import in_words, iso, took
+from lib.zones import LOCAL, get_zone, zone_name
 
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
@@ -50,7 +51,7 @@ class Screen:
         if self.on_terminal:
             self._rich_table(columns, clean)
             return
-        widths = [max([len(column), *(len(row[index]) for row in clean)]) for index, column in enumerate(columns)]
+        widths = _widths(columns, clean)
         for row in [list(columns), *clean]:
             print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
@@ -60,21 +61,43 @@ class Screen:
         from rich.table import Table
         from rich.text import Text
 
+        console = Console(color_system=None if os.environ.get("NO_COLOR") else "auto", highlight=False)
+        shown = _columns_that_fit(columns, rows, console.width)
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
-        for index, column in enumerate(columns):
-            table.add_column(column, no_wrap=index == 0, overflow="fold")
+        for index in shown:
+            table.add_column(columns[index], no_wrap=index == 0, overflow="fold")
         for row in rows:
-            table.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
-        Console(color_system=None if os.environ.get("NO_COLOR") else "auto", highlight=False).print(table)
+            table.add_row(*(Text(row[index], style=_STYLES.get(row[index], "")) for index in shown))
+        console.print(table)
+
+
+# What a narrow terminal can do without, in this order; `--json` and a pipe always have all.
+_DISPENSABLE = ("TRIES", "SOURCE", "EXIT", "TOOK", "TITLE", "SCHEDULE")
+_NARROWEST_NOTE = 24
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max([len(column), *(len(row[index]) for row in rows)]) for index, column in enumerate(columns)]
+
+
+def _columns_that_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    widths = _widths(columns, rows)
+    widths[-1] = min(widths[-1], _NARROWEST_NOTE)  # the last column may wrap
+    shown = list(range(len(columns)))
+    for name in _DISPENSABLE:
+        if name in columns and sum(widths[index] + 3 for index in shown) > width:
+            shown.remove(columns.index(name))
+    return shown
 
 
 def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
-    """`in 3 min (11-16 06:00)`: in words, next to the exact time."""
+    """`in 3 min (06:00:00)`: in words, next to the exact time; its zone is named where it is not the machine's."""
     if moment is None:
         return "-"
     local, today = moment.astimezone(zone), now.astimezone(zone)
     exact = f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
-    return f"{in_words(moment, now)} ({exact})"
+    foreign = zone_name(zone) != zone_name(get_zone(LOCAL))
+    return f"{in_words(moment, now)} ({exact}{f' {local:%Z}' if foreign else ''})"
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------

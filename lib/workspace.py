@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from lib.errors import Exit, TickdownError
 
 PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
+MAX_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,37 +84,77 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+class UnsafeFile(Exception):
+    """A file that is not read; the message says why and what to do."""
+
+
+def read_checked(path: Path, owners: set[int]) -> bytes:
+    """The bytes of a file that only these users can have written. Opened once and judged by its descriptor; without
+    O_NONBLOCK a named pipe would wait for a writer."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            _check(os.fstat(descriptor), owners)
+            content = os.read(descriptor, MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise UnsafeFile(f"can't be read: {error.strerror}") from None
+    if len(content) > MAX_BYTES:
+        raise UnsafeFile(f"is over {MAX_BYTES} bytes (256 KiB)")
+    if b"\0" in content:
+        raise UnsafeFile("contains a NUL byte")
+    return content
+
+
+def _check(info: os.stat_result, owners: set[int]) -> None:
+    if not stat.S_ISREG(info.st_mode):
+        raise UnsafeFile("is not a regular file")
+    if info.st_mode & stat.S_IWOTH:
+        raise UnsafeFile("is writable by everyone; run chmod o-w on it")
+    if info.st_uid not in owners:
+        raise UnsafeFile(f"belongs to another user (uid {info.st_uid}); it is code, chown it to the workspace's owner")
+    if info.st_size > MAX_BYTES:
+        raise UnsafeFile(f"is {info.st_size} bytes; at most {MAX_BYTES} (256 KiB) are accepted")
+
+
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
 
 
-def read_env_file(path: Path) -> dict[str, str]:
-    """`NAME=value` lines: quotes are taken off, `export` and `# comments` are understood."""
+def read_settings_file(path: Path) -> str:
+    """config.yaml or .env as text; empty if there is none. UnsafeFile if it must not be used."""
     try:
-        text = path.read_bytes().decode("utf-8-sig")
+        return read_checked(path, {0, os.geteuid(), path.parent.stat().st_uid}).decode("utf-8-sig")
     except FileNotFoundError:
-        return {}
+        return ""
     except UnicodeDecodeError as error:
-        raise TickdownError(f"{path.name}: not valid UTF-8 at byte {error.start}", Exit.USAGE) from None
-    except OSError as error:
-        raise TickdownError(f"{path}: {error.strerror}", Exit.USAGE) from None
-    values = {}
+        raise UnsafeFile(f"not valid UTF-8 at byte {error.start}") from None
+
+
+def parse_env(text: str) -> tuple[dict[str, str], list[tuple[int, str]]]:
+    """`NAME=value` lines, and the lines that are none: quotes are taken off, `export` and `# comments` are understood."""
+    values, problems = {}, []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _ENV_LINE.fullmatch(line)
-        if match is None or "\0" in line:
-            raise TickdownError(f"{path.name}:{number}: not a NAME=value line", Exit.USAGE)
-        values[match[1]] = _unquote(match[2].strip(), path.name, number)
-    return values
+        value = _unquoted(match[2].strip()) if match else None
+        if match is None:
+            problems.append((number, "not a NAME=value line"))
+        elif value is None:
+            problems.append((number, f"{match[1]}: the quote is not closed"))
+        else:
+            values[match[1]] = value
+    return values, problems
 
 
-def _unquote(value: str, name: str, number: int) -> str:
+def _unquoted(value: str) -> str | None:
     if value[:1] in ("'", '"'):
         end = value.find(value[0], 1)
         rest = value[end + 1 :].strip()
-        if end < 0 or (rest and not rest.startswith("#")):
-            raise TickdownError(f"{name}:{number}: the quote {value[0]} is not closed", Exit.USAGE)
-        return value[1:end]
+        return None if end < 0 or (rest and not rest.startswith("#")) else value[1:end]
     return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
 
 

@@ -63,31 +63,35 @@ class Node:
         return "a list" if self.kind == "list" else "a mapping"
 
 
-def parse_yaml(text: str, first_line: int = 1) -> Node:
-    """The tree of one YAML document; `first_line` is the number of the text's first line in its file."""
+def parse_yaml(text: str) -> Node:
+    """The tree of one YAML document."""
     import yaml
 
     loader_class: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        return _build(loader_class(text), first_line)
+        return _build(loader_class(text))
     except yaml.reader.ReaderError as error:
         # libyaml counts bytes, not characters; but what is never allowed is found at its first place.
         character = chr(error.character) if isinstance(error.character, int) else str(error.character)
-        line = first_line + text[: max(0, text.find(character))].count("\n")
+        line = 1 + text[: max(0, text.find(character))].count("\n")
         raise YamlError(line, f"the character U+{ord(character):04X} is not allowed in YAML") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = first_line + (mark.line if mark else 0)
+        line = 1 + (mark.line if mark else 0)
         detail = error.problem or str(error)
         hint = ""
-        if "cannot start any token" in detail or "alphabetic or numeric character" in detail:
+        if mark is not None and text[mark.index : mark.index + 1] == "\t":
+            detail, hint = "found a tab", "; YAML wants spaces"
+        elif "cannot start any token" in detail or "alphabetic or numeric character" in detail:
             hint = "; put values that begin with @, `, % or * in quotes"
         elif "mapping values are not allowed" in detail:
             hint = "; put values that contain ': ' in quotes"
+        elif "did not find expected key" in detail or "could not find expected ':'" in detail:
+            hint = "; look for a quote inside quotes or a missing space after ':' here or in the line before"
         raise YamlError(line, f"bad YAML: {detail}{hint}") from None
 
 
-def _build(loader: Any, first_line: int) -> Node:
+def _build(loader: Any) -> Node:
     """One pass over the events with an explicit stack: no recursion, so no input can exhaust it."""
     import yaml
 
@@ -96,29 +100,29 @@ def _build(loader: Any, first_line: int) -> Node:
     while True:
         event: Any = loader.get_event()
         if event is None:
-            return root or Node("scalar", first_line, 0)
+            return root or Node("scalar", 1, 0)
         mark: Any = event.start_mark
         end: Any = event.end_mark
         if isinstance(event, yaml.AliasEvent):
             raise YamlError(
-                first_line + mark.line,
+                mark.line + 1,
                 f"YAML aliases (*{event.anchor}) are not accepted; put a value that begins with * in quotes",
             )
         if isinstance(event, yaml.CollectionEndEvent):
             node, _ = stack.pop()
             node.end = end.index
         elif isinstance(event, yaml.ScalarEvent):
-            node = Node("scalar", first_line + mark.line, mark.index, end.index, text=event.value)
+            node = Node("scalar", mark.line + 1, mark.index, end.index, text=event.value)
             node.value = _scalar_value(event, node.line)
         elif isinstance(event, yaml.CollectionStartEvent):
             if len(stack) >= MAX_DEPTH:
-                raise YamlError(first_line + mark.line, f"nested deeper than {MAX_DEPTH} levels")
+                raise YamlError(mark.line + 1, f"nested deeper than {MAX_DEPTH} levels")
             kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
-            node = Node(kind, first_line + mark.line, mark.index, flow=bool(event.flow_style))
+            node = Node(kind, mark.line + 1, mark.index, flow=bool(event.flow_style))
             stack.append((node, None))
             continue
         elif isinstance(event, yaml.DocumentStartEvent) and root is not None:
-            raise YamlError(first_line + mark.line, "a second YAML document; only one is accepted")
+            raise YamlError(mark.line + 1, "a second YAML document; only one is accepted")
         else:
             continue
         if not stack:

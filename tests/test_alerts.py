@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
+import subprocess
+import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.helpers import PATIENCE, Telegram, Workspace
+from tests.helpers import PATIENCE, Gate, Telegram, Workspace, wait_for
 
 OK = (200, {"ok": True, "result": {}})
 ALL_DAY = "  quiet_hours: '00:00-23:59'\n"
@@ -375,3 +378,84 @@ def test_a_digest_is_short_enough_for_telegram(workspace: Workspace, telegram: T
     (text,) = telegram.texts
     assert len(text) <= 4096 and "60 alerts" in text and re.search(r"… and \d+ more", text)
     assert outbox(workspace) == [("rejected", "sent")] * 60
+
+
+def test_a_server_that_answers_in_drips_does_not_hold_a_tick_for_ever(workspace: Workspace) -> None:
+    """A byte now and then begins the timeout of a read anew; the whole has a limit too."""
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def drip() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
+                while not stop.wait(0.5):
+                    try:
+                        connection.sendall(b"x")
+                    except OSError:
+                        return
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        (workspace.root / ".env").write_text("TELEGRAM_BOT_TOKEN=12345678\n")
+        port = server.getsockname()[1]
+        workspace.config(
+            f"notify: {{telegram: {{base_url: 'http://127.0.0.1:{port}'}}, destinations: {{a: {{chat: 1}}}}}}\n"
+        )
+        workspace.task("job", "exit 1", schedule="1h")
+        try:
+            workspace.tick()
+        finally:
+            stop.set()
+            thread.join()
+    assert workspace.sql("SELECT status, error FROM alerts") == [("pending", "Telegram did not answer within 20 s")]
+
+
+def test_with_closed_stderr_an_alert_waits_for_somebody_who_reads_it(workspace: Workspace) -> None:
+    workspace.task("job", "exit 1", schedule="1h")
+    line = " ".join(shlex.quote(word) for word in workspace.argv("tick"))
+    subprocess.run(["sh", "-c", f"{line} 2>&-"], env=workspace.environment, check=True, stdout=subprocess.DEVNULL)
+    assert workspace.sql("SELECT status FROM alerts") == [("pending",)]
+    subprocess.run(
+        ["sh", "-c", f"{line} 2>/dev/full"], env=workspace.environment, check=True, stdout=subprocess.DEVNULL
+    )
+    assert workspace.sql("SELECT status FROM alerts") == [("pending",)]
+    assert "job failed" in workspace.tick().stderr
+    assert workspace.sql("SELECT status FROM alerts") == [("sent",)]
+
+
+def test_a_wait_that_was_asked_for_counts_for_a_chat_under_both_its_names(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: (429, {"ok": False, "parameters": {"retry_after": 600}})
+    workspace.task("named", "exit 1", schedule="1h", notify_to="home")
+    workspace.tick()
+    workspace.task("default", "exit 1", schedule="1h")
+    workspace.tick()
+    assert len(telegram.texts) == 1
+
+
+def test_the_ticket_of_an_alert_that_was_refused_closes_with_the_next_delivery(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: (403, {"ok": False}) if number == 1 else OK
+    workspace.task("one", "exit 1", schedule="1h")
+    workspace.tick()
+    assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == [("alert_failed",)]
+    workspace.task("two", "exit 1", schedule="1h")
+    workspace.tick()
+    assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == []
+
+
+def test_a_suspension_never_edits_the_file_of_another_task(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    path = workspace.task("first", f"touch started; {gate.command}; exit 1", schedule="1h", suspend_after=1)
+    tick = workspace.start("tick")
+    wait_for((workspace.root / "started").exists)
+    path.write_text("---\nid: second\nschedule: manual\ncommand: 'true'\n---\n")
+    before = path.read_text()
+    gate.open()
+    tick.communicate(timeout=PATIENCE)
+    assert path.read_text() == before

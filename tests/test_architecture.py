@@ -23,7 +23,7 @@ DECISIONS = [
     "schedule",
     "governor",
     "ladder",
-    "alerts",
+    "messages",
 ]
 OUTSIDE = [
     "workspace",
@@ -35,7 +35,8 @@ OUTSIDE = [
     "store.database",
     "store.tasks",
     "store.runs",
-    "store.alerts",
+    "store.outbox",
+    "store.tickets",
     "store.ticks",
     "lock",
     "process",

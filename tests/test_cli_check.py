@@ -74,7 +74,7 @@ def test_validate_looks_only_at_the_paths_it_is_given(workspace: Workspace) -> N
     assert "1 file, no problems" in workspace.cli("validate", str(good)).stdout
     assert all(line.startswith("tasks/sub/bad.md:") for line in problems(workspace, "tasks/sub"))
     assert problems(workspace, "tasks/good.md", "tasks/sub/bad.md")
-    assert "no such file" in workspace.cli("validate", "tasks/nothing.md", code=2).stderr
+    assert problems(workspace, "tasks/nothing.md", "tasks/good.md") == ["tasks/nothing.md:1: no such file or folder"]
 
 
 def test_warnings_are_shown_but_do_not_fail(workspace: Workspace) -> None:
@@ -109,9 +109,11 @@ def test_validate_names_key_value_and_line_of_a_wrong_configuration(
     workspace: Workspace, config: str, line: int, parts: list[str]
 ) -> None:
     workspace.config(config)
-    (found,) = workspace.cli("validate", code=1).stdout.splitlines()
+    found, _ = workspace.cli("validate", code=1).stdout.splitlines()
     assert found.startswith(f"config.yaml:{line}: ") and all(part in found for part in parts), found
-    assert workspace.cli("list", code=2).stderr.startswith("scheduler.py: config.yaml:")
+    assert workspace.cli("list").stderr.startswith("scheduler.py: config.yaml:"), "looking still works"
+    assert "config.yaml:" in workspace.cli("doctor", code=1).stdout
+    assert workspace.cli("run", "any", code=2).stderr.startswith("scheduler.py: config.yaml:"), "running does not"
 
 
 def test_validate_json_is_one_document(workspace: Workspace) -> None:

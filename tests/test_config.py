@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from datetime import time, timedelta
 from pathlib import Path
 
@@ -9,14 +11,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.config import Config, ConfigError, Destination, load_config, load_settings, parse_config
-from lib.errors import Exit, TickdownError
-from lib.workspace import Workspace, fill, read_env_file
+from lib import config as config_module
+from lib.config import Config, Destination, Settings, SettingsError, load_settings
+from lib.errors import Exit
+from lib.workspace import Workspace, fill
+
+
+def parse_config(text: str, environment: dict[str, str]) -> Config:
+    """Of a text without problems."""
+    config, problems = config_module.parse_config(text, environment)
+    assert problems == []
+    return config
 
 
 def refused(text: str, environment: dict[str, str] | None = None) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        parse_config(text, environment or {})
+    _, problems = config_module.parse_config(text, environment or {})
+    assert problems
+    return [problem.at("config.yaml") for problem in problems]
+
+
+def settings_of(folder: Path, **files: bytes) -> Settings:
+    for name, content in files.items():
+        path = folder / {"env": ".env", "config": "config.yaml"}[name]
+        path.write_bytes(content)
+        path.chmod(0o600)
+    return load_settings(Workspace(folder), {})
+
+
+def refused_settings(folder: Path, **files: bytes) -> list[str]:
+    with pytest.raises(SettingsError) as caught:
+        settings_of(folder, **files)
     assert caught.value.code == Exit.USAGE
     return str(caught.value).splitlines()
 
@@ -30,7 +54,7 @@ def test_an_empty_configuration_is_the_default(text):
 
 
 def test_the_defaults_are_the_documented_ones(tmp_path):
-    config = load_config(tmp_path / "config.yaml", {})
+    config = settings_of(tmp_path).config
     assert (config.timezone, config.max_concurrent, config.cwd_policies) == ("local", 5, {})
     assert (config.database, config.keep_runs, config.ping_url) == ("state/tickdown.db", timedelta(days=90), "")
     assert config.notify.base_url == "https://api.telegram.org"
@@ -117,10 +141,18 @@ def test_all_problems_are_reported_at_once():
     assert sorted(message.split(": ")[0] for message in messages) == [f"config.yaml:{line}" for line in (1, 2, 3, 4)]
 
 
-def test_a_wrong_configuration_still_tells_where_alerts_go():
-    with pytest.raises(ConfigError) as caught:
-        parse_config("max_concurrent: 0\nnotify: {destinations: {home: {chat: 5}}}\n", {"TELEGRAM_BOT_TOKEN": "t"})
-    assert caught.value.partial.notify.destination(None) == ("home", Destination("5"))
+def test_wrong_settings_still_tell_where_alerts_go(tmp_path):
+    with pytest.raises(SettingsError) as caught:
+        settings_of(
+            tmp_path,
+            env=b"TELEGRAM_BOT_TOKEN=12345678\nbad line\n",
+            config=b"max_concurrent: 0\nnotify: {destinations: {home: {chat: 5}}}\n",
+        )
+    assert str(caught.value).splitlines()[0] == ".env:2: not a NAME=value line"
+    assert str(caught.value).splitlines()[1].startswith("config.yaml:1: max_concurrent:")
+    partial = caught.value.partial
+    assert partial.config.notify.destination(None) == ("home", Destination("5"))
+    assert partial.env_file == {"TELEGRAM_BOT_TOKEN": "12345678"}
 
 
 @pytest.mark.parametrize(
@@ -136,24 +168,31 @@ def test_broken_yaml_is_one_error_with_its_line(text, says):
 
 @given(st.text())
 def test_no_text_brings_the_reader_down(text):
-    try:
-        parse_config(text, {})
-    except ConfigError:
-        pass
+    config_module.parse_config(text, {})
 
 
-def test_a_file_that_can_not_be_read_is_an_error(tmp_path: Path):
-    (tmp_path / "bytes.yaml").write_bytes(b"a: \xff\n")
-    (tmp_path / "folder.yaml").mkdir()
-    with pytest.raises(ConfigError, match="not valid UTF-8 at byte 3"):
-        load_config(tmp_path / "bytes.yaml", {})
-    with pytest.raises(ConfigError, match="can't be read"):
-        load_config(tmp_path / "folder.yaml", {})
+def test_a_file_that_must_not_be_used_is_an_error(tmp_path: Path):
+    assert refused_settings(tmp_path, config=b"a: \xff\n") == ["config.yaml:1: not valid UTF-8 at byte 3"]
+    assert refused_settings(tmp_path, config=b"#" * 300_000) == [
+        "config.yaml:1: is 300000 bytes; at most 262144 (256 KiB) are accepted"
+    ]
+    (tmp_path / "config.yaml").unlink()
+    for make, remove in ((os.mkdir, os.rmdir), (os.mkfifo, os.unlink)):
+        make(tmp_path / "config.yaml")
+        assert refused_settings(tmp_path) == ["config.yaml:1: is not a regular file"]
+        remove(tmp_path / "config.yaml")
+    (tmp_path / "config.yaml").write_text("")
+    (tmp_path / "config.yaml").chmod(0o666)
+    assert refused_settings(tmp_path) == ["config.yaml:1: is writable by everyone; run chmod o-w on it"]
+
+
+@pytest.mark.parametrize("line", ["ping_url: 'http://x/${NOPE}'", "notify: {destinations: {a: {chat: '${NOPE}'}}}"])
+def test_a_variable_that_is_not_set_is_an_error(line):
+    assert any("${NOPE} is set neither in the environment nor in .env" in message for message in refused(line + "\n"))
 
 
 def test_a_byte_order_mark_is_fine(tmp_path: Path):
-    (tmp_path / "config.yaml").write_bytes(b"\xef\xbb\xbfmax_concurrent: 7\r\n")
-    assert load_config(tmp_path / "config.yaml", {}).max_concurrent == 7
+    assert settings_of(tmp_path, config=b"\xef\xbb\xbfmax_concurrent: 7\r\n").config.max_concurrent == 7
 
 
 # --- notify ----------------------------------------------------------------------------------------------------
@@ -230,8 +269,7 @@ def test_quiet_hours_are_read(text, hours):
     ],
 )
 def test_env_lines_are_read(tmp_path, line, values):
-    (tmp_path / ".env").write_bytes(line.encode())
-    assert read_env_file(tmp_path / ".env") == values
+    assert settings_of(tmp_path, env=line.encode()).env_file == values
 
 
 @pytest.mark.parametrize(
@@ -241,21 +279,19 @@ def test_env_lines_are_read(tmp_path, line, values):
         (b"1A=x\n", r"\.env:1: not a NAME=value line"),
         (b"A-B=x\n", r"\.env:1: not a NAME=value line"),
         (b"=x\n", r"\.env:1: not a NAME=value line"),
-        (b"A=1\n\nB='x\n", r"\.env:3: the quote ' is not closed"),
-        (b'A="x" y\n', r"\.env:1: the quote"),
-        (b"A=x\0y\n", r"\.env:1: not a NAME=value line"),
-        (b"A=\xff\n", r"\.env: not valid UTF-8"),
+        (b"A=1\n\nB='x\n", r"\.env:3: B: the quote is not closed"),
+        (b'A="x" y\n', r"\.env:1: A: the quote"),
+        (b"A=x\0y\n", r"\.env:1: contains a NUL byte"),
+        (b"A=\xff\n", r"\.env:1: not valid UTF-8"),
     ],
 )
 def test_a_bad_env_line_is_named_but_its_value_is_not_shown(tmp_path, content, says):
-    (tmp_path / ".env").write_bytes(content)
-    with pytest.raises(TickdownError, match=says) as caught:
-        read_env_file(tmp_path / ".env")
-    assert caught.value.code == Exit.USAGE and "x" not in str(caught.value).partition(":")[2]
+    [message] = refused_settings(tmp_path, env=content)
+    assert re.match(says, message) and "x" not in message.partition(":")[2]
 
 
 def test_no_env_file_means_no_variables(tmp_path):
-    assert read_env_file(tmp_path / ".env") == {}
+    assert settings_of(tmp_path).env_file == {}
 
 
 def test_the_environment_wins_over_the_env_file(tmp_path):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lib.deliver import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quiet, plain_text
 from lib.model import Alert
 from lib.redact import Redactor
-from lib.store.alerts import Outgoing
+from lib.store.outbox import Outgoing
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NO_SECRETS = Redactor()

@@ -11,7 +11,7 @@ import pytest
 
 import scheduler
 from lib import config, task
-from lib.config import parse_config
+from lib.config import Config, parse_config
 from lib.model import RunStatus, TaskState
 from tests.helpers import PROJECT, Workspace
 
@@ -59,7 +59,7 @@ def test_every_status_and_state_is_in_the_readme(word: str) -> None:
 
 def test_the_example_configuration_shows_every_key_with_its_default() -> None:
     text = (PROJECT / "config.example.yaml").read_text()
-    assert parse_config(text, {}) == parse_config("", {})
+    assert parse_config(text, {}) == parse_config("", {}) == (Config(), [])
     for key in config.KEYS:
         assert re.search(rf"^{key}:.*#|^{key}:$", text, re.MULTILINE), f"{key}, with an explanation"
     for key in (*config.NOTIFY_KEYS, *config.TELEGRAM_KEYS):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, error_signature, judge, next_step
-from lib.model import ErrorClass, Facts, NotifyOn, RunStatus
+from lib.model import AlertKind, ErrorClass, Facts, NotifyOn, RunStatus
 from lib.schedule import Manual
 from lib.task import Task
 
@@ -241,3 +241,18 @@ def test_another_text_code_signal_or_class_is_another_error():
 
 def test_an_error_that_is_no_proper_text_has_a_signature():
     assert signature("\udcff broken")
+
+
+def test_errors_that_alternate_are_told_once_each():
+    facts = Facts("job", armed_at=NOW)
+    told = []
+    for error in ("alpha", "beta") * 4:
+        verdict = judge(
+            task(suspend_after=100), facts, Outcome(RunStatus.FAILED, 1, None, ErrorClass.ERROR, error), NOW
+        )
+        told.append(verdict.alert)
+        facts = replace(
+            facts, failures=verdict.failures, incident=verdict.incident, incident_since=verdict.incident_since,
+            incident_alerted_at=verdict.incident_alerted_at,
+        )  # fmt: skip
+    assert told == [AlertKind.FAILED, AlertKind.FAILED, AlertKind.STILL_FAILING, *[None] * 5]

@@ -133,7 +133,7 @@ def test_a_task_that_must_not_start_twice_ends_as_orphaned_with_an_alert(workspa
     done = workspace.tick()
     run = workspace.last_run("a")
     assert run["status"] == "orphaned" and "died" in run["error"]
-    assert "a was interrupted and not run again" in done.stderr
+    assert "a was interrupted and is not run again" in done.stderr
     assert starts(workspace) == ["1"] and failures(workspace, "a") == 0
     assert workspace.processes() == []
 
@@ -145,7 +145,7 @@ def test_a_second_interruption_ends_the_run_as_orphaned_with_an_alert(workspace:
     done = workspace.tick()
     run = workspace.last_run("a")
     assert (run["status"], run["attempts"]) == ("orphaned", 2)
-    assert "a was interrupted and not run again" in done.stderr
+    assert "a was interrupted and is not run again" in done.stderr
     assert attempts(workspace) == [(1, "run", "orphaned"), (2, "rerun", "orphaned")]
     assert starts(workspace) == ["1", "2"] and failures(workspace, "a") == 0
 
@@ -172,14 +172,14 @@ def test_a_task_that_is_gone_meanwhile_is_ended_and_not_run_again(workspace: Wor
         path.write_text("---\nid: a\nschedule: whenever\n---\n")
     done = workspace.tick()
     assert workspace.last_run("a")["status"] == "orphaned"
-    assert "a was interrupted and not run again" in done.stderr
+    assert "a was interrupted and is not run again" in done.stderr
     assert starts(workspace) == ["1"] and workspace.processes() == []
 
 
 def test_a_run_that_was_to_be_stopped_is_not_run_again(workspace: Workspace) -> None:
     workspace.task("a", HANG_ALWAYS, schedule="1h")
     kill_9(started_tick(workspace))
-    workspace.sql("UPDATE task_runs SET stop_requested = 1")
+    workspace.sql("UPDATE task_runs SET end_as = 'cancelled'")
     workspace.tick()
     assert workspace.last_run("a")["status"] == "cancelled"
     assert starts(workspace) == ["1"]
@@ -306,7 +306,7 @@ def test_a_hung_supervisor_is_ended_with_its_task_and_its_other_runs_are_orphans
     assert (run["status"], run["attempts"]) == ("success", 2) and starts(workspace) == ["1", "2"]
 
 
-def test_a_supervisor_that_was_only_slow_records_the_end_itself(workspace: Workspace) -> None:
+def test_a_supervisor_that_was_only_slow_records_the_same_end_itself(workspace: Workspace) -> None:
     workspace.task("a", HANG_ALWAYS, schedule="1h")
     tick = started_tick(workspace)
     pid = number_in(workspace.root / "pid")
@@ -315,8 +315,8 @@ def test_a_supervisor_that_was_only_slow_records_the_end_itself(workspace: Works
     workspace.tick()
     tick.communicate()
     assert tick.returncode == 0  # it saw its task end and went on
-    assert workspace.last_run("a")["status"] == "failed"
-    assert attempts(workspace) == [(1, "run", "failed")]
+    assert workspace.last_run("a")["status"] == "killed"
+    assert attempts(workspace) == [(1, "run", "killed")]
 
 
 # --- the lock file -------------------------------------------------------------------------------------------------
@@ -353,12 +353,13 @@ def test_a_lock_file_that_is_a_link_is_refused_and_other_tasks_run(workspace: Wo
     path.parent.mkdir(parents=True)
     path.symlink_to(target)
     done = workspace.tick()
-    assert "a could not be started" in done.stderr and str(path) in done.stderr
+    assert "a failed" in done.stderr and str(path) in done.stderr
     assert (workspace.root / "b-ran").exists() and not (workspace.root / "a-ran").exists()
     assert target.read_text() == "precious\n"
-    assert not workspace.tick().stderr  # said once, not every minute
+    assert (workspace.last_run("a")["status"], failures(workspace, "a")) == ("failed", 1)
+    assert not workspace.tick().stderr  # it had its occurrence
     path.unlink()
-    workspace.tick()
+    workspace.cli("run", "a")
     assert (workspace.root / "a-ran").exists()
 
 
@@ -421,3 +422,12 @@ def test_an_interrupted_retry_is_not_retried_more_often_than_the_task_asks(works
     workspace.tick()
     run = workspace.last_run("job")
     assert (run["status"], run["attempts"], len(count.read_text())) == ("failed", 3, 3)
+
+
+def test_stop_records_a_run_whose_supervisor_is_dead(workspace: Workspace) -> None:
+    workspace.task("a", HANG_ALWAYS)
+    run = workspace.start("run", "a")
+    pid = number_in(workspace.root / "pid")
+    kill_9(run)
+    assert "a: cancelled" in workspace.cli("stop", "a").stdout
+    assert workspace.last_run("a")["status"] == "cancelled" and not alive(pid)

@@ -454,7 +454,10 @@ def test_a_tick_that_is_told_to_stop_ends_its_tasks_and_starts_no_more(
     tick = workspace.start("tick")
     wait_for((workspace.root / "started").exists)
     tick.send_signal(number)
-    assert tick.communicate()[1] == "" and tick.returncode == code
+    told = tick.communicate()[1]
+    assert tick.returncode == code
+    # Who presses Ctrl-C knows; what a shutdown cuts off must be told.
+    assert ("a was interrupted and is not run again" in told) is (number is signal.SIGTERM)
     a_run = workspace.last_run("a")
     assert (a_run["status"], a_run["attempts"]) == ("cancelled", 1)
     assert number.name in a_run["error"] and "got the signal" in workspace.log_text(a_run)
@@ -543,3 +546,28 @@ def test_a_background_child_that_prints_after_the_end_lives_on(workspace: Worksp
     gate.write_text("go\n")
     wait_for(lambda: marker.exists() and marker.read_text())
     wait_for(lambda: not workspace.processes())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cwd": "~nosuchuser/x"},
+        {"cwd": "x" * 5000},
+        {"run_as": "script", "command": "y" * 300 + ".py"},
+        {"run_as": "script", "command": "~nosuchuser/z.sh"},
+    ],
+)
+def test_an_odd_folder_or_program_fails_its_own_run_and_no_other(workspace: Workspace, fields: dict[str, str]) -> None:
+    workspace.task("a-odd", **({"command": "true", "schedule": "1h"} | fields))
+    workspace.task("b-fine", schedule="1h")
+    workspace.tick()
+    assert workspace.last_run("a-odd")["status"] == "failed"
+    assert workspace.last_run("b-fine")["status"] == "success"
+    workspace.cli("validate")
+
+
+def test_without_bash_a_shell_task_runs_with_sh(workspace: Workspace) -> None:
+    workspace.environment["PATH"] = str(workspace.root)
+    workspace.task("a", 'echo "$0"', schedule="1h")
+    workspace.tick()
+    assert "/bin/sh\n" in workspace.log_text(workspace.last_run("a"))

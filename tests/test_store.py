@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from lib.errors import TickdownError
-from lib.model import AlertStatus, ErrorClass, RunStatus, Source
+from lib.model import Alert, AlertKind, AlertStatus, ErrorClass, RunStatus, Source
 from lib.store import database as module
+from lib.store import outbox
 from lib.store.database import Database
 from lib.store.schema import MIGRATIONS
 from lib.times import to_store
@@ -97,9 +98,9 @@ def test_it_writes_ahead_checks_references_and_syncs_every_end(db: Database) -> 
 
 def test_a_failed_transaction_changes_nothing(db: Database) -> None:
     with pytest.raises(RuntimeError), db.transaction():
-        db.set_meta("a", "1")
+        db.connection.execute("INSERT INTO meta VALUES ('a', '1')")
         raise RuntimeError
-    assert db.meta("a") is None
+    assert db.one("SELECT 1 FROM meta WHERE name = 'a'") is None
 
 
 def test_everything_that_is_written_is_private_whatever_the_umask(workspace: Workspace) -> None:
@@ -286,3 +287,15 @@ def test_a_run_that_still_goes_on_is_never_removed(workspace: Workspace) -> None
     assert going_on["status"] == "running" and (workspace.root / going_on["log"]).exists()
     (workspace.root / "go").touch()
     tick.communicate()
+
+
+def test_an_alert_whose_lease_ran_out_is_not_sent_by_its_first_holder(tmp_path: Path) -> None:
+    db = Database(tmp_path / "t.db")
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    with db.transaction() as connection:
+        outbox.add_alert(connection, Alert(AlertKind.FAILED, "title"), now)
+    slow = outbox.lease_due(db, None, now)
+    assert outbox.lease_due(db, None, now) == []
+    quick = outbox.lease_due(db, None, now + 2 * outbox.LEASE)
+    assert not outbox.keep_lease(db, slow, now + 2 * outbox.LEASE)
+    assert outbox.keep_lease(db, quick, now + 2 * outbox.LEASE)

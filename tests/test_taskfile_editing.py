@@ -102,7 +102,7 @@ def test_what_can_not_be_edited_cleanly_is_refused_and_left_alone(tmp_path, text
     path = tmp_path / "a.md"
     path.write_text(text)
     with pytest.raises(EditRefused):
-        set_fields(path, SUSPEND)
+        set_fields(path, SUSPEND, "a")
     assert path.read_text() == text
     assert os.listdir(tmp_path) == ["a.md"]
 
@@ -122,7 +122,7 @@ def test_mode_and_owner_stay(tmp_path, mode):
     path.write_text("---\nid: a\n---\n")
     path.chmod(mode)
     before = path.stat()
-    set_fields(path, SUSPEND)
+    set_fields(path, SUSPEND, "a")
     after = path.stat()
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
     assert "auto_suspended" in path.read_text()
@@ -134,7 +134,7 @@ def test_another_owner_stays(tmp_path):
     path = tmp_path / "a.md"
     path.write_text("---\nid: a\n---\n")
     os.chown(path, 1234, 4321)
-    set_fields(path, SUSPEND)
+    set_fields(path, SUSPEND, "a")
     assert (path.stat().st_uid, path.stat().st_gid) == (1234, 4321)
 
 
@@ -144,17 +144,17 @@ def test_a_link_stays_a_link_and_its_target_is_edited(tmp_path):
     target.write_bytes(b"---\r\nid: a\r\n---\r\n")
     link = tmp_path / "a.md"
     link.symlink_to("real/a.md")
-    set_fields(link, {"enabled": "false"})
+    set_fields(link, {"enabled": "false"}, "a")
     assert link.is_symlink()
     assert target.read_bytes() == b"---\r\nid: a\r\nenabled: false\r\n---\r\n"
 
 
 def test_a_file_that_is_gone_or_no_text_is_refused(tmp_path):
     with pytest.raises(EditRefused, match="can't be edited"):
-        set_fields(tmp_path / "gone.md", SUSPEND)
+        set_fields(tmp_path / "gone.md", SUSPEND, "a")
     (tmp_path / "a.md").write_bytes(b"---\nid: \xff\n---\n")
     with pytest.raises(EditRefused, match="can't be edited"):
-        set_fields(tmp_path / "a.md", SUSPEND)
+        set_fields(tmp_path / "a.md", SUSPEND, "a")
 
 
 def test_a_file_that_somebody_else_saved_meanwhile_is_not_overwritten(tmp_path):

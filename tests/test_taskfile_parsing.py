@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.catalog import MAX_BYTES, find_files, load_catalog, load_file, read_hostile
+from lib.catalog import find_files, load_catalog, load_file, read_hostile
 from lib.model import CatchUp, DisabledReason, NotifyOn
 from lib.schedule import Interval, Manual
 from lib.task import FIELDS, Surroundings, parse_task
-from lib.workspace import Workspace
+from lib.workspace import MAX_BYTES, Workspace
 
 KNOWN = Surroundings("UTC", ("home", "work"), ("site",))
 MINIMAL = "id: a\nschedule: manual\ncommand: 'true'\n"

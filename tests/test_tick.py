@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import shutil
 import subprocess
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import pytest
 
 from tests.helpers import PATIENCE, Gate, Telegram, Workspace, half_past, wait_for
 
@@ -420,7 +424,8 @@ def test_one_task_that_can_not_be_started_stops_no_other(workspace: Workspace) -
     locks.mkdir(parents=True)
     Path(locks / "blocked.lock").symlink_to("/dev/null")
     told = workspace.tick().stderr
-    assert "blocked could not be started" in told
+    assert "blocked failed" in told and "blocked.lock can't be opened" in told
+    assert workspace.rows("blocked") == [("failed", None, 1)]
     assert workspace.rows("fine") == [RAN]
 
 
@@ -433,3 +438,147 @@ def test_a_broken_env_file_stops_the_tick_and_is_told(workspace: Workspace) -> N
     (workspace.root / ".env").unlink()
     assert workspace.sql("SELECT kind, forced FROM alerts") == [("stopped", 1)]
     assert workspace.history() == []
+
+
+def test_closed_streams_do_not_disturb_a_tick(workspace: Workspace) -> None:
+    workspace.task("quick", "echo one", schedule="1h")
+    workspace.task("slow", "sleep 0.5; echo two", schedule="1h")
+    line = " ".join(shlex.quote(word) for word in workspace.argv("tick"))
+    done = subprocess.run(["sh", "-c", f"{line} <&- >&- 2>&-"], env=workspace.environment)
+    assert done.returncode == 0
+    assert workspace.rows("quick") == workspace.rows("slow") == [RAN]
+
+
+def test_a_file_whose_name_is_no_text_is_rejected_and_stops_no_other(workspace: Workspace) -> None:
+    workspace.task("fine", schedule="1h")
+    source = workspace.task("odd", schedule="1h")
+    os.rename(bytes(source), os.path.dirname(bytes(source)) + b"/b\xff.md")
+    assert "its name is not valid UTF-8; rename it" in workspace.tick().stderr
+    assert workspace.rows("fine") == [RAN]
+    assert r"tasks/b\udcff.md:1: its name" in workspace.cli("validate", code=1).stdout
+
+
+def test_a_catch_up_chain_obeys_a_pause_and_an_edit(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("chain", f"echo >> old; {gate.command}", schedule="* * * * *", catch_up="all")
+    workspace.tick()
+    workspace.move_back("chain", "-5 minutes")
+    tick = workspace.start("tick")
+    wait_for((workspace.root / "old").exists)
+    workspace.cli("pause", "chain")
+    gate.open()
+    tick.communicate(timeout=PATIENCE)
+    assert (workspace.root / "old").read_text() == "\n", "the next one of the chain was not started"
+
+
+def test_a_tasks_folder_that_is_away_for_a_moment_costs_no_running_task(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("long", f"touch started; {gate.command}", schedule="1h")
+    tick = workspace.start("tick", "--every", "1s")
+    wait_for((workspace.root / "started").exists)
+    (workspace.root / "tasks").rename(workspace.root / "away")
+    wait_for(lambda: '"event": "catalog"' in workspace.scheduler_log())
+    (workspace.root / "away").rename(workspace.root / "tasks")
+    gate.open()
+    wait_for(lambda: workspace.rows("long") == [RAN])
+    tick.terminate()
+    tick.communicate(timeout=PATIENCE)
+
+
+def test_a_clock_that_was_ahead_is_told_and_resume_goes_on(workspace: Workspace) -> None:
+    workspace.task("job", schedule="* * * * *")
+    workspace.task("often", schedule="1s")
+    workspace.tick()
+    future = "strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '+1 year')"
+    workspace.sql(f"UPDATE tasks SET last_occurrence = {future}, last_end = {future}")
+    workspace.sql(f"INSERT INTO heartbeats SELECT {future}, 'x', 1")
+    told = workspace.tick().stderr
+    assert "the clock was ahead: 2 tasks wait until" in told and "job, often" in told
+    assert workspace.tick().stderr == "", "once a day"
+    (task,) = [task for task in workspace.json("list") if task["id"] == "job"]
+    assert task["next_run_at"] > f"{datetime.now(UTC).year + 1}"
+    workspace.cli("resume", "job")
+    workspace.move_back("job", "-2 minutes")
+    workspace.tick()
+    assert [run["status"] for run in workspace.runs("job")] == ["success"]
+
+
+def test_a_key_that_looks_like_an_occurrence_blocks_nothing(workspace: Workspace) -> None:
+    workspace.task("job", schedule="* * * * *", catch_up="all")
+    workspace.tick()
+    workspace.move_back("job", "-3 minutes")
+    due = workspace.json("tick", "--dry-run")["decisions"][0]["scheduled_for"]
+    workspace.cli("run", "job", "--key", due.replace("+00:00", "Z"))
+    workspace.tick()
+    assert workspace.json("tick", "--dry-run")["decisions"][0]["action"] == "wait"
+
+
+def test_a_task_whose_file_was_away_starts_anew_when_it_is_back(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule="* * * * *")
+    workspace.tick()
+    path.rename(workspace.root / "kept")
+    workspace.tick()
+    workspace.move_back("job", "-90 days")
+    (workspace.root / "kept").rename(path)
+    workspace.tick()
+    assert workspace.rows("job") == []
+
+
+def test_a_tasks_folder_that_leads_out_of_the_workspace_is_rejected(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h")
+    outside = workspace.root.parent / "outside"
+    (workspace.root / "tasks").rename(outside)
+    (workspace.root / "tasks").symlink_to(outside)
+    assert "is a link that leaves the workspace" in workspace.tick().stderr
+    assert workspace.history() == []
+
+
+def test_a_reboot_task_runs_once_after_a_boot(workspace: Workspace) -> None:
+    workspace.task("job", schedule="@reboot")
+    workspace.tick()
+    assert workspace.rows("job") == [], "it was met after this boot"
+    workspace.sql("UPDATE tasks SET boot_id = 'the boot before'")
+    workspace.tick()
+    workspace.tick()
+    assert [(run["status"], run["source"]) for run in workspace.runs("job")] == [("success", "reboot")]
+
+
+def test_a_jittered_start_is_waited_for_inside_the_tick(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h", jitter="3s")
+    workspace.tick()
+    run = workspace.last_run("job")
+    delay = datetime.fromisoformat(run["started_at"]) - datetime.fromisoformat(run["scheduled_for"])
+    assert run["status"] == "success" and delay > timedelta(0)
+
+
+def test_the_log_is_rotated_when_it_is_large(workspace: Workspace) -> None:
+    workspace.tick()
+    log = workspace.root / "logs" / "scheduler.log"
+    for _ in range(7):
+        log.write_bytes(b"x" * (10 * 1024 * 1024))
+        workspace.tick()
+    names = sorted(path.name for path in log.parent.glob("scheduler.log*"))
+    assert names == [f"scheduler.log.{number}" for number in range(1, 6)]
+
+
+def test_a_wrong_option_is_no_trouble_of_the_scheduler(workspace: Workspace) -> None:
+    assert "has no unit" in workspace.tick("--every", "10", code=2).stderr
+    assert not (workspace.root / "state").exists()
+
+
+def test_the_ticket_of_a_crash_closes_with_the_next_good_tick(workspace: Workspace) -> None:
+    workspace.tick()
+    workspace.sql("ALTER TABLE snapshots RENAME TO hidden")
+    workspace.tick(code=70)
+    assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == [("crash",)]
+    workspace.sql("ALTER TABLE hidden RENAME TO snapshots")
+    workspace.tick()
+    assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_state_that_can_not_be_written_is_said_and_is_no_bug(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h")
+    workspace.tick()
+    (workspace.root / "state" / "tickdown.db").chmod(0o400)
+    assert "can't be opened" in workspace.tick(code=1).stderr

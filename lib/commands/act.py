@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, TextIO
 
-from lib import alerts as texts
-from lib.app import App
+from lib.app import App, sync_catalog
 from lib.catalog import Catalog
+from lib.crash import replace_and_report
 from lib.deliver import deliver
 from lib.errors import Exit, NotSupportedYet, TickdownError
 from lib.execute import Context, Execution, new_run
@@ -22,18 +22,18 @@ from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, Source
 from lib.process import boot_id, is_alive
+from lib.recover import recover
 from lib.runners import CannotRun, prepare
-from lib.store import alerts as outbox
 from lib.store import runs, tasks
-from lib.store.database import DamagedDatabase, Database, replace_damaged
+from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
 from lib.taskfile import set_fields
 from lib.terminal import PrintableStream, one_line
 from lib.termination import Termination
 from lib.tick import Decision, Report, Tick, dry_run
-from lib.times import duration_text, in_words, iso, parse_duration, parse_moment
-from lib.views import Screen, duration_ms, run_json, verdict_line, when
+from lib.times import LONGEST, duration_text, in_words, iso, parse_duration, parse_moment
+from lib.views import Screen, duration_ms, run_json, verdict_line
 from lib.zones import get_zone
 
 STOP_GRACE = 10.0
@@ -43,8 +43,7 @@ RECORDED_WITHIN = 15.0
 # --- tick ------------------------------------------------------------------------------------------------------
 
 
-def tick(app: App, screen: Screen, is_dry_run: bool, every: str | None, detach: bool) -> Exit:
-    interval = _every(every)
+def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool) -> Exit:
     if is_dry_run:
         db = app.database() if app.database_path().exists() else Database(None)
         report = dry_run(app.context(db), app.catalog(), datetime.now(UTC))
@@ -57,21 +56,9 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: str | None, detach: 
         db = app.database()
     except DamagedDatabase as error:
         return replace_and_report(app, str(error))
-    report = Tick(app.context(db), catalog, interval, tell=_teller(screen)).run()
+    report = Tick(app.context(db), catalog, every, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)
     return report.exit_code
-
-
-def _every(text: str | None) -> timedelta | None:
-    if text is None:
-        return None
-    try:
-        every = parse_duration(text)
-    except ValueError as error:
-        raise TickdownError(f"--every: {error}", Exit.USAGE) from None
-    if every < timedelta(seconds=1):
-        raise TickdownError(f"--every: {text!r} is shorter than a second", Exit.USAGE)
-    return every
 
 
 def _teller(screen: Screen) -> Callable[[str], None]:
@@ -91,16 +78,17 @@ def _leave_to_child(app: App) -> bool:
     terminal or the pipe that the parent had may be closed."""
     from lib.workspace import make_dir, private_opener
 
-    make_dir(app.workspace.logs)
+    try:
+        make_dir(app.workspace.logs)
+        log = open(app.workspace.logs / "detached.log", "ab", opener=private_opener)
+    except OSError as error:
+        raise TickdownError(f"{app.workspace.logs}: can't be used: {error.strerror}") from None
     sys.stdout.flush()
     sys.stderr.flush()
-    if os.fork():
-        return True
-    os.setsid()
-    with (
-        open(os.devnull, "rb") as nothing,
-        open(app.workspace.logs / "detached.log", "ab", opener=private_opener) as log,
-    ):
+    with log, open(os.devnull, "rb") as nothing:
+        if os.fork():
+            return True
+        os.setsid()
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -169,23 +157,6 @@ def _reason(what: Plan) -> str:
     return what.reason or ("too late to run" if what.missed else "not_due")
 
 
-def replace_and_report(app: App, error: str) -> Exit:
-    """A damaged database: set aside, said aloud, and nothing runs on a guess."""
-    now, path = datetime.now(UTC), app.database_path()
-    aside = replace_damaged(path, now)
-    if aside is None:
-        print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
-        return Exit.FAILED
-    db = app.database()
-    tasks.sync(db, app.catalog().tasks, now, boot_id(), rebuilt=True)
-    with db.transaction() as connection:
-        outbox.add_alert(connection, texts.damaged_alert(str(path), aside.name), now)
-    app.log.error("database_damaged", error=error, set_aside=str(aside))
-    deliver(db, app.settings.config, app.redactor, app.log, now)
-    print(f"scheduler.py: {error}; it was set aside as {aside.name}", file=sys.stderr)
-    return Exit.FAILED
-
-
 # --- run -------------------------------------------------------------------------------------------------------
 
 
@@ -199,7 +170,7 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
     db = app.database()
     context = app.context(db)
     now = datetime.now(UTC)
-    tasks.sync(db, _others_too(catalog), now, boot_id())
+    sync_catalog(db, catalog, now)
     occurrence = _manual_occurrence(task, key, now)
     if key is not None:
         earlier = runs.run_by_key(db, occurrence.key)
@@ -228,14 +199,10 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
     return _verdict(db, screen, task, execution, supervisor.received)
 
 
-def _others_too(catalog: Catalog) -> list[Task]:
-    return [] if catalog.duplicates else catalog.tasks
-
-
 def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence:
     if key is not None and (not key.strip() or len(key) > 200):
         raise TickdownError("--key: 1 to 200 characters", Exit.USAGE)
-    name = key if key is not None else f"manual-{runs.new_run_id(now)}"
+    name = f"key:{key}" if key is not None else f"manual:{runs.new_run_id(now)}"
     return Occurrence(task.id, now, Source.MANUAL, f"{task.id}@{name}", now)
 
 
@@ -260,20 +227,24 @@ def _already_done(screen: Screen, task: Task, key: str, earlier: Run) -> Exit:
 class _Echo:
     """The task's output, live and without its escape sequences."""
 
-    def __init__(self, stream: object) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._clean = PrintableStream()
+        self._at_line_start = True
 
     def __call__(self, data: bytes) -> None:
         self._print(self._clean.feed(data))
 
     def flush(self) -> None:
-        rest = self._clean.flush()
-        self._print(rest + "\n" if rest and not rest.endswith("\n") else rest)
+        self._print(self._clean.flush())
+        self._print("" if self._at_line_start else "\n")
 
     def _print(self, text: str) -> None:
+        if not text:
+            return
+        self._at_line_start = text.endswith("\n")
         try:
-            print(text, end="", flush=True, file=self._stream)  # type: ignore[call-overload]
+            print(text, end="", flush=True, file=self._stream)
         except BrokenPipeError:
             self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left; the run goes on
 
@@ -318,13 +289,13 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     task = catalog.find(task_id)
     end = _pause_end(task, for_, until, now)
     if end is None:
-        set_fields(app.workspace.root / task.path, {"enabled": "false", "disabled_reason": "paused"})
+        set_fields(app.workspace.root / task.path, {"enabled": "false", "disabled_reason": "paused"}, task.id)
         message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
     else:
         db = app.database()
-        tasks.sync(db, _others_too(catalog), now, boot_id())
+        sync_catalog(db, catalog, now)
         tasks.pause(db, task.id, end)
-        message = f"{task.id} is paused until {when(end, now, task.zone)}"
+        message = f"{task.id} is paused until {end.astimezone(task.zone):%Y-%m-%d %H:%M %Z} ({in_words(end, now)})"
     app.log.info("paused", task_id=task.id, until=end)
     return _done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
 
@@ -338,6 +309,8 @@ def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -
         raise TickdownError(f"{'--for' if for_ is not None else '--until'}: {error}", Exit.USAGE) from None
     if end <= now:
         raise TickdownError(f"--until: {until!r} is in the past", Exit.USAGE)
+    if end > now + LONGEST:
+        raise TickdownError(f"--until: {until!r} is more than ten years away; pause without it", Exit.USAGE)
     return end
 
 
@@ -345,37 +318,49 @@ def resume(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, now = app.catalog(), datetime.now(UTC)
     task = catalog.find(task_id)
     db = app.database()
-    tasks.sync(db, _others_too(catalog), now, boot_id())
+    sync_catalog(db, catalog, now)
     if not task.enabled or task.disabled_reason is not None:
         changes: dict[str, str | None] = {"disabled_reason": None}
         if not task.enabled:
             changes["enabled"] = "true"
-        set_fields(app.workspace.root / task.path, changes)
+        set_fields(app.workspace.root / task.path, changes, task.id)
     tasks.resume(db, task, now, boot_id())
     app.log.info("resumed", task_id=task.id)
     return _done(screen, f"{task.id} is active again; counted from now", {"task_id": task.id})
 
 
 def stop(app: App, screen: Screen, task_id: str) -> Exit:
-    """Ask for it in the database, end the processes, and wait until the run's owner has recorded it."""
+    """Leave word in the database, end the processes, and wait until the run's owner has recorded it; a dead owner's run
+    is recorded here."""
     catalog, db = app.catalog(), app.database()
     running = runs.running_runs(db, task_id)
     if not running:
         task = catalog.find(task_id)
         raise TickdownError(f"{task.id} is not running")
-    current = running[0]
-    runs.request_stop(db, current.run_id)
-    holder = read_holder(app.workspace.locks, current.task_id)
-    leader = holder.child if holder is not None and holder.run_id == current.run_id else None
-    termination = Termination(current.run_id, leader, STOP_GRACE, time.monotonic())
-    _until(lambda: termination.step(time.monotonic()) is None, STOP_GRACE + 30)
-    owner = current.owner
-    _until(lambda: _is_over(db, current.run_id) or (owner is not None and not is_alive(owner)), RECORDED_WITHIN)
-    ended = runs.get_run(db, current.run_id)
+    run_id = running[0].run_id
+    runs.request_end(db, run_id, RunStatus.CANCELLED)
+    current = runs.get_run(db, run_id) or running[0]
+    if current.owner is not None and not is_alive(current.owner):
+        _take_over(app.context(db), catalog, current)
+    else:
+        holder = read_holder(app.workspace.locks, current.task_id)
+        leader = holder.child if holder is not None and holder.run_id == run_id else None
+        termination = Termination(run_id, leader, STOP_GRACE, time.monotonic())
+        _until(lambda: termination.step(time.monotonic()) is None, STOP_GRACE + 30)
+        _until(lambda: _is_over(db, run_id), RECORDED_WITHIN)
+    ended = runs.get_run(db, run_id)
     if ended is None or ended.status is RunStatus.RUNNING:
-        raise TickdownError(f"the processes of {current.task_id} are ended; the next tick records run {current.run_id}")
+        raise TickdownError(f"the processes of {current.task_id} are ended; the next tick records run {run_id}")
     document = run_json(ended, get_zone(app.settings.config.timezone))
-    return _done(screen, f"{current.task_id}: {ended.status} (run {ended.run_id})", document)
+    return _done(screen, f"{current.task_id}: {ended.status} (run {run_id})", document)
+
+
+def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
+    tasks_by_id = {task.id.lower(): task for task in catalog.tasks}
+    with Supervisor(context.db, on_done=lambda job: None) as supervisor:
+        recover(context, tasks_by_id, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
+        while supervisor.jobs:
+            supervisor.wait(None)
 
 
 def _is_over(db: Database, run_id: str) -> bool:

@@ -8,21 +8,20 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lib.app import App
 from lib.catalog import Catalog, TaskFile, find_files, load_file
-from lib.config import ConfigError, load_settings
 from lib.errors import Exit, TickdownError
 from lib.execute import Context
 from lib.model import RunStatus, TicketKind
 from lib.process import host_name, is_alive
-from lib.runners import working_folder
-from lib.store import alerts as outbox
-from lib.store import runs, tasks, ticks
+from lib.runners import CannotRun, working_folder
+from lib.store import outbox, runs, tasks, ticks
 from lib.store.database import Database
+from lib.store.tickets import open_tickets
 from lib.task import Task
 from lib.terminal import one_line
 from lib.tick import OUTAGE_AFTER
@@ -38,31 +37,25 @@ LITTLE_SPACE = 200 * 1024 * 1024
 # --- validate --------------------------------------------------------------------------------------------------
 
 
-def validate(app: App, screen: Screen, paths: list[str]) -> Exit:
+def validate(app: App, screen: Screen, paths: list[str], settings_problems: list[str]) -> Exit:
     """Every problem of every file, one line each. Warnings are shown too, but only errors count."""
-    files = list(_chosen_files(app, paths))
+    files, missing = _chosen_files(app, paths)
     catalog = Catalog(tuple(files))
     problems = [(file.path, problem) for file in files for problem in file.problems]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _surroundings_warnings(app, task)]
-    for task_id, claimants in sorted(catalog.duplicates.items()):
-        for path in claimants:
-            others = " and ".join(other for other in claimants if other != path)
-            problems.append(
-                (
-                    path,
-                    Problem(1, "id", f"{task_id!r} is also the id of {others}; ids are unique, compared without case"),
-                )
-            )
-    errors = sum(not problem.warning for _, problem in problems)
+    problems += list(_duplicates(catalog))
+    problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
+    problems.sort(key=lambda pair: (pair[0], pair[1].line))
+    errors = len(settings_problems) + sum(not problem.warning for _, problem in problems)
     if screen.as_json:
         screen.json({
             "ok": errors == 0,
             "files": len(files),
-            "problems": [
-                {"path": path, "line": problem.line, "field": problem.field, "message": problem.message, "warning": problem.warning}
-                for path, problem in problems
-            ],
+            "settings": settings_problems,
+            "problems": [{"path": path} | asdict(problem) for path, problem in problems],
         })  # fmt: skip
+    for line in settings_problems:
+        screen.line(one_line(line, 1000))
     for path, problem in problems:
         screen.line(one_line(problem.at(path), 1000))
     count = f"{len(files)} file" + ("s" if len(files) != 1 else "")
@@ -70,17 +63,28 @@ def validate(app: App, screen: Screen, paths: list[str]) -> Exit:
     return Exit.FAILED if errors else Exit.OK
 
 
-def _chosen_files(app: App, paths: list[str]) -> Iterator[TaskFile]:
+def _duplicates(catalog: Catalog) -> Iterator[tuple[str, Problem]]:
+    lines = {task.path: task.lines.get("id", 1) for task in catalog.tasks}
+    for task_id, claimants in sorted(catalog.duplicates.items()):
+        for path in claimants:
+            others = " and ".join(other for other in claimants if other != path)
+            message = f"{task_id!r} is also the id of {others}; ids are unique, compared without case"
+            yield path, Problem(lines.get(path, 1), "id", message)
+
+
+def _chosen_files(app: App, paths: list[str]) -> tuple[list[TaskFile], list[str]]:
+    """The files to look at, and the names that are none."""
     known = app.settings.config.surroundings()
-    chosen = [Path(os.path.abspath(path)) for path in paths] or [app.workspace.tasks]
-    for path in chosen:
+    files: list[TaskFile] = []
+    missing = []
+    for path in [Path(os.path.abspath(path)) for path in paths] or [app.workspace.tasks]:
         if path.is_dir():
-            for found in find_files(path):
-                yield load_file(found, app.workspace, known)
-        elif path.exists() or path.is_symlink():
-            yield load_file(path, app.workspace, known)
+            files += [load_file(found, app.workspace, known) for found in find_files(path)]
+        elif os.path.lexists(path):
+            files.append(load_file(path, app.workspace, known))
         else:
-            raise TickdownError(f"{path}: no such file or folder", Exit.USAGE)
+            missing.append(app.workspace.relative(path))
+    return files, missing
 
 
 def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:
@@ -89,27 +93,16 @@ def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:
         _, missing = fill(text, app.settings.environment)
         if missing:
             yield Problem(
-                1, "env", f"{name}: ${{{missing[0]}}} is set neither in the environment nor in .env", warning=True
+                task.lines.get("env", 1),
+                "env",
+                f"{name}: ${{{missing[0]}}} is set neither in the environment nor in .env",
+                warning=True,
             )
-    folder = working_folder(task, app.workspace, app.settings.config.cwd_policies)
-    if not folder.is_dir():
-        yield Problem(1, "cwd", f"{folder} is not a folder", warning=True)
-
-
-def validate_config(workspace: Workspace, screen: Screen) -> Exit | None:
-    """The configuration comes first: without it the task files can't be judged."""
     try:
-        load_settings(workspace, os.environ)
-    except ConfigError as error:
-        lines = str(error).splitlines()
-        if screen.as_json:
-            screen.json(
-                {"ok": False, "files": 0, "problems": [{"path": "config.yaml", "message": line} for line in lines]}
-            )
-        for line in lines:
-            screen.line(one_line(line, 1000))
-        return Exit.FAILED
-    return None
+        working_folder(task, app.workspace, app.settings.config.cwd_policies)
+    except CannotRun as error:
+        field = "cwd_policy" if task.cwd_policy else "cwd"
+        yield Problem(task.lines.get(field, 1), field, str(error).removeprefix("cwd: "), warning=True)
 
 
 # --- doctor ----------------------------------------------------------------------------------------------------
@@ -123,9 +116,10 @@ class Finding:
     note: bool = False  # worth knowing, but no problem of the installation
 
 
-def doctor(app: App, screen: Screen) -> Exit:
+def doctor(app: App, screen: Screen, settings_problems: list[str]) -> Exit:
     """What is wrong with this installation, and what to do about it. Exit 1 if anything is."""
-    findings = list(_findings(app, datetime.now(UTC)))
+    findings = [Finding("settings", False, line) for line in settings_problems]
+    findings += _findings(app, datetime.now(UTC))
     sick = [finding for finding in findings if not finding.ok]
     if screen.as_json:
         checks = [{"name": finding.name, "ok": finding.ok, "message": finding.message} for finding in findings]
@@ -133,13 +127,14 @@ def doctor(app: App, screen: Screen) -> Exit:
     for finding in findings:
         verdict = "PROBLEM" if not finding.ok else "note" if finding.note else "ok"
         screen.line(f"{verdict:<8} {finding.name:<12} {one_line(finding.message, 500)}")
-    screen.line("all well" if not sick else f"{len(sick)} problem" + ("s" if len(sick) != 1 else ""))
+    well = "all well" if not any(finding.note for finding in findings) else "the installation is well; see the notes"
+    screen.line(well if not sick else f"{len(sick)} problem" + ("s" if len(sick) != 1 else ""))
     return Exit.FAILED if sick else Exit.OK
 
 
 def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield Finding("python", sys.version_info >= (3, 11), f"Python {platform.python_version()}" + _older())
-    yield Finding("workspace", os.access(app.workspace.root, os.W_OK), f"{app.workspace.root}")
+    yield _workspace(app.workspace)
     zone = get_zone(app.settings.config.timezone)
     yield Finding("timezone", True, f"{zone_name(zone)}, now {now.astimezone(zone):%Y-%m-%d %H:%M %z}")
     yield _shell()
@@ -162,7 +157,27 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield _last_tick(context, now)
     yield from _runs(context, catalog, now)
     yield _telegram(app, db)
+    if app.settings.config.ping_url:
+        yield Finding("ping", True, "every tick calls ping_url")
     yield Finding("healing", True, "self-healing is off (not available in this version)")
+
+
+def _workspace(workspace: Workspace) -> Finding:
+    owner, me = workspace.root.stat().st_uid, os.geteuid()
+    if owner != me:
+        advice = "what this user writes there may be unreadable for its owner, and tasks run with this user's rights"
+        return Finding("workspace", False, f"{workspace.root} belongs to uid {owner}, you are uid {me}: {advice}")
+    foreign = [path for path in _written(workspace) if path.lstat().st_uid != owner]
+    if foreign:
+        return Finding("workspace", False, f"{foreign[0]} belongs to another user: chown it")
+    return Finding("workspace", os.access(workspace.root, os.W_OK), str(workspace.root))
+
+
+def _written(workspace: Workspace) -> Iterator[Path]:
+    for folder in (workspace.state, workspace.locks, workspace.logs, workspace.logs / "runs"):
+        if folder.is_dir():
+            yield folder
+            yield from folder.iterdir()
 
 
 def _older() -> str:
@@ -196,7 +211,7 @@ def _task_files(catalog: Catalog) -> Finding:
 
 
 def _last_tick(context: Context, now: datetime) -> Finding:
-    last = ticks.last_heartbeat(context.db)
+    last = ticks.last_heartbeat(context.db, now)
     if last is None:
         return Finding("tick", False, "no tick has ever run here: install the line of crontab.example")
     fresh = now - last <= OUTAGE_AFTER
@@ -216,7 +231,7 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
     if failing:
         yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID", note=True)
-    for _, ticket, opened in outbox.open_tickets(context.db):
+    for _, ticket, opened in open_tickets(context.db):
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
         yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)
@@ -232,6 +247,7 @@ def _telegram(app: App, db: Database) -> Finding:
         missing = "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env"
         return Finding("alerts", False, missing + queue)
     if not notify.destinations:
-        return Finding("alerts", True, "Telegram is not configured: alerts go to stderr, which cron mails" + queue)
+        half = "a token is set, but no notify.destinations" if notify.token else "Telegram is not configured"
+        return Finding("alerts", True, f"{half}: alerts go to stderr, which cron mails{queue}", note=bool(notify.token))
     problem = f", so far in vain: {trouble}" if trouble else ""
     return Finding("alerts", not trouble, f"Telegram, to {', '.join(notify.destinations)}{queue}{problem}")

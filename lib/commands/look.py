@@ -15,9 +15,9 @@ from lib.catalog import Catalog
 from lib.errors import Exit, TickdownError
 from lib.model import Facts, Run, RunStatus, TaskState
 from lib.schedule import Manual
-from lib.store import alerts as outbox
 from lib.store import runs, tasks
 from lib.store.database import Database
+from lib.store.tickets import open_tickets
 from lib.task import Task
 from lib.terminal import PrintableStream, one_line
 from lib.times import duration_text, iso, maybe_from_store, parse_duration, parse_moment, took
@@ -107,7 +107,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     facts = tasks.facts(db, task.id)
     view = task_view(task, facts, runs.last_run_of(db, task.id), now)
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
-    tickets = outbox.open_tickets(db, task.id)
+    tickets = open_tickets(db, task.id)
     if screen.as_json:
         document = {**view.json(), **_details_json(task, facts)}
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]

@@ -99,13 +99,6 @@ class Database:
     def all(self, sql: str, *values: object) -> list[sqlite3.Row]:
         return self.connection.execute(sql, values).fetchall()
 
-    def meta(self, name: str) -> str | None:
-        row = self.one("SELECT value FROM meta WHERE name = ?", name)
-        return row["value"] if row else None
-
-    def set_meta(self, name: str, value: str) -> None:
-        self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-
     def problems(self) -> list[str]:
         """What SQLite's own check finds; reads the whole file, so only `doctor` asks."""
         try:

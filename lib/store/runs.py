@@ -11,15 +11,15 @@ from enum import Enum, auto
 from lib.governor import Unrun, occurrence_key
 from lib.ladder import Outcome, Verdict
 from lib.model import Alert, Facts, Occurrence, Owner, Run, Rung, RunStatus, SkipReason, Source, Ticket
-from lib.store import alerts as outbox
+from lib.store import outbox
 from lib.store.database import Database
+from lib.store.tickets import note_on_tickets, open_ticket
 from lib.times import maybe_from_store, to_store
 
 
 class Claim(Enum):
     WON = auto()
     LOST = auto()
-    RUNNING = auto()
     AT_CAPACITY = auto()
 
 
@@ -48,19 +48,19 @@ def claim(
         if connection.execute(
             "SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'", (occurrence.task_id,)
         ).fetchone():
-            return Claim.RUNNING
+            return Claim.LOST
         if limit is not None:
             (running,) = connection.execute("SELECT COUNT(*) FROM task_runs WHERE status = 'running'").fetchone()
             if running >= limit:
                 return Claim.AT_CAPACITY
-        if connection.execute("SELECT 1 FROM task_runs WHERE key = ?", (occurrence.key,)).fetchone():
-            return Claim.LOST
         if regular and not _take_up(connection, facts, occurrence, next_boot_id):
             return Claim.LOST
         if missed is not None:
             _insert_unrun(
                 connection, occurrence.task_id, missed, RunStatus.MISSED, None, occurrence.source, new.owner.host, now
             )
+        if connection.execute("SELECT 1 FROM task_runs WHERE key = ?", (occurrence.key,)).fetchone():
+            return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
         connection.execute(
             "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
             " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows)"
@@ -128,7 +128,7 @@ def _extend_last_skip(
     connection: sqlite3.Connection, task_id: str, unrun: Unrun, reason: SkipReason, now: datetime
 ) -> bool:
     last = connection.execute(
-        "SELECT run_id, status, reason, started_at FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        "SELECT run_id, status, reason FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
         (task_id,),
     ).fetchone()
     if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != reason:
@@ -147,7 +147,7 @@ def _insert_unrun(
     connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
         " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (key) DO NOTHING",
+        " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at",
         (new_run_id(now), task_id, key or occurrence_key(task_id, unrun.first), status, source, reason, to_store(now),
          to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
     )  # fmt: skip
@@ -171,7 +171,7 @@ def start_attempt(db: Database, run_id: str, number: int, rung: Rung, owner: Own
     """A further attempt of a run that is still ours to run; False if it was stopped or taken over."""
     with db.transaction() as connection:
         alive = connection.execute(
-            "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND stop_requested = 0 AND owner_pid = ?"
+            "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND owner_pid = ?"
             " AND owner_started = ?",
             (number, run_id, owner.pid, owner.started),
         )
@@ -253,9 +253,9 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     for alert in ending.alerts:
         outbox.add_alert(connection, alert, now)
     for ticket in ending.tickets:
-        outbox.open_ticket(connection, ticket, now)
+        open_ticket(connection, ticket, now)
     if ending.note:
-        outbox.note_on_tickets(connection, ending.task_id, ending.note, now)
+        note_on_tickets(connection, ending.task_id, ending.note, now)
     return True
 
 
@@ -290,17 +290,15 @@ def renew_heartbeats(db: Database, run_ids: Iterable[str], now: datetime) -> Non
         )
 
 
-def request_stop(db: Database, run_id: str) -> bool:
+def request_end(db: Database, run_id: str, end_as: RunStatus) -> None:
+    """Leave word for the run's owner: however the processes end now, this is the status to record."""
     with db.transaction() as connection:
-        asked = connection.execute(
-            "UPDATE task_runs SET stop_requested = 1 WHERE run_id = ? AND status = 'running'", (run_id,)
-        )
-    return asked.rowcount == 1
+        connection.execute("UPDATE task_runs SET end_as = ? WHERE run_id = ? AND status = 'running'", (end_as, run_id))
 
 
-def stop_requested(db: Database, run_id: str) -> bool:
-    row = db.one("SELECT stop_requested FROM task_runs WHERE run_id = ?", run_id)
-    return bool(row and row["stop_requested"])
+def requested_end(db: Database, run_id: str) -> RunStatus | None:
+    row = db.one("SELECT end_as FROM task_runs WHERE run_id = ?", run_id)
+    return RunStatus(row["end_as"]) if row and row["end_as"] else None
 
 
 # --- reading ---------------------------------------------------------------------------------------------------
@@ -391,7 +389,7 @@ def to_run(row: sqlite3.Row) -> Run:
         summary=row["summary"],
         follows=row["follows"],
         interruptions=row["interruptions"],
-        stop_requested=bool(row["stop_requested"]),
+        end_as=RunStatus(row["end_as"]) if row["end_as"] else None,
         heartbeat_at=maybe_from_store(row["heartbeat_at"]),
         owner=owner,
     )

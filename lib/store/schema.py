@@ -64,7 +64,7 @@ MIGRATIONS: tuple[str, ...] = (
         summary TEXT,
         follows TEXT,
         interruptions INTEGER NOT NULL DEFAULT 0,
-        stop_requested INTEGER NOT NULL DEFAULT 0,
+        end_as TEXT CHECK (end_as IN ('cancelled', 'killed')),
         CHECK ((status = 'running') = (finished_at IS NULL)),
         CHECK (status <> 'running' OR owner_pid IS NOT NULL)
     );

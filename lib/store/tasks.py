@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from lib.model import Facts
-from lib.store.alerts import close_tickets
 from lib.store.database import Database
+from lib.store.tickets import close_tickets
 from lib.task import Task
 from lib.times import from_store, maybe_from_store, to_store
 
@@ -25,51 +25,66 @@ class Remembered:
     enabled: bool
 
 
-def sync(db: Database, tasks: Iterable[Task], now: datetime, boot_id: str, *, rebuilt: bool = False) -> None:
-    """Meet new tasks, and re-arm those whose schedule was edited or that were enabled again by hand.
+def sync(
+    db: Database,
+    known: Iterable[Task],
+    rejected: Collection[str],
+    now: datetime,
+    boot_id: str,
+    *,
+    rebuilt: bool = False,
+) -> None:
+    """Meet new tasks; re-arm those whose schedule was edited, that were enabled again by hand, or whose file was away.
 
-    After a rebuilt database (`rebuilt`) an interval task counts as just ended: whether it ran a moment ago is unknown,
-    and nothing runs on a guess.
+    `rejected` are the paths of files that are there but broken. After a rebuilt database (`rebuilt`) an interval task
+    counts as just ended: whether it ran a moment ago is unknown, and nothing runs on a guess.
     """
-    known = {row["id"].lower(): row for row in db.all("SELECT id, path, schedule, timezone, enabled FROM tasks")}
+    rows = {row["id"].lower(): row for row in db.all("SELECT * FROM tasks")}
     stamp = to_store(now)
-    changes: list[tuple[str, tuple[object, ...]]] = []
-    for task in tasks:
-        row = known.get(task.id.lower())
+    changes: list[tuple[str, tuple[object, ...] | dict[str, str]]] = []
+    gone = {task_id for task_id, row in rows.items() if row["enabled"] and row["path"] not in rejected}
+    for task in known:
+        gone.discard(task.id.lower())
+        row = rows.get(task.id.lower())
         values = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
-            changes.append((
-                "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, boot_id, last_end)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (*values, task.id, stamp, stamp, boot_id, stamp if rebuilt else None),
-            ))  # fmt: skip
-        elif (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
-            changes.append((
-                "UPDATE tasks SET path = ?, schedule = ?, timezone = ?, enabled = ? WHERE id = ?", (*values, task.id)
-            ))  # fmt: skip
+            changes.append((_MEET, (*values, task.id, stamp, stamp, boot_id, stamp if rebuilt else None)))
+            continue
+        if (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
+            changes.append((_UPDATE, (*values, task.id)))
             if task.enabled and not row["enabled"]:
                 changes.append((_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)))
             elif (row["schedule"], row["timezone"]) != values[1:3]:
-                changes.append((
-                    "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = NULL WHERE id = ?",
-                    (stamp, boot_id, task.id),
-                ))  # fmt: skip
-    if changes:
+                changes.append((_REARM, (stamp, boot_id, task.id)))
+        if row["last_end"] is not None and row["last_end"] > stamp:
+            # The clock was set back: an interval must not wait for a time that was never real.
+            changes.append(("UPDATE tasks SET last_end = ? WHERE id = ?", (stamp, task.id)))
+    if changes or gone:
         with db.transaction() as connection:
             for sql, parameters in changes:
                 connection.execute(sql, parameters)
+            for task_id in gone:
+                connection.execute("UPDATE tasks SET enabled = 0 WHERE id = ?", (task_id,))
+                close_tickets(connection, task_id, "the task's file is gone", now)
 
 
+_MEET = (
+    "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, boot_id, last_end)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+_UPDATE = "UPDATE tasks SET path = ?, schedule = ?, timezone = ?, enabled = ? WHERE id = ?"
+_REARM = "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = NULL WHERE id = ?"
 # From now on, with a clean slate: nothing missed meanwhile fires, no old failure counts.
 _REARM_AND_FORGIVE = (
-    "UPDATE tasks SET armed_at = ?, last_end = CASE WHEN last_end IS NULL AND last_occurrence IS NULL THEN NULL ELSE ? END,"
-    " boot_id = ?, paused_until = NULL, suspend_pending = 0, failures = 0, incident = NULL, incident_since = NULL,"
-    " incident_alerted_at = NULL, deferred = NULL, retry_at = NULL, retry_follows = NULL, retries_used = 0 WHERE id = ?"
+    "UPDATE tasks SET armed_at = :now, last_occurrence = MIN(last_occurrence, :now), last_end = CASE WHEN last_end IS NULL"
+    " AND last_occurrence IS NULL THEN NULL ELSE :now END, boot_id = :boot_id, paused_until = NULL, suspend_pending = 0,"
+    " failures = 0, incident = NULL, incident_since = NULL, incident_alerted_at = NULL, deferred = NULL, retry_at = NULL,"
+    " retry_follows = NULL, retries_used = 0 WHERE id = :id"
 )
 
 
-def _rearm_values(task_id: str, now: datetime, boot_id: str) -> tuple[object, ...]:
-    return (to_store(now), to_store(now), boot_id, task_id)
+def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
+    return {"now": to_store(now), "boot_id": boot_id, "id": task_id}
 
 
 def resume(db: Database, task: Task, now: datetime, boot_id: str) -> None:

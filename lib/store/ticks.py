@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from lib.model import Alert
-from lib.store.alerts import add_alert
 from lib.store.database import Database
+from lib.store.outbox import add_alert
 from lib.times import maybe_from_store, to_store
 
 KEEP_HEARTBEATS = timedelta(days=7)
@@ -15,8 +15,9 @@ KEEP_SNAPSHOTS = timedelta(days=30)
 _BATCH = 1000
 
 
-def last_heartbeat(db: Database) -> datetime | None:
-    row = db.one("SELECT MAX(at) AS at FROM heartbeats")
+def last_heartbeat(db: Database, now: datetime) -> datetime | None:
+    """The newest that is not from a clock that was ahead."""
+    row = db.one("SELECT MAX(at) AS at FROM heartbeats WHERE at <= ?", to_store(now + timedelta(minutes=1)))
     return maybe_from_store(row["at"]) if row else None
 
 
@@ -24,7 +25,7 @@ def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[dat
     """Stamp this tick. `outage` judges the time since the one before; its alert belongs to the same transaction, so
     that of several ticks after an outage only the first reports it."""
     with db.transaction() as connection:
-        before = last_heartbeat(db)
+        before = last_heartbeat(db, now)
         alert = outage(before) if before is not None else None
         connection.execute("INSERT INTO heartbeats (at, host, pid) VALUES (?, ?, ?)", (to_store(now), host, pid))
         if alert is not None:

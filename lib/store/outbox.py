@@ -1,4 +1,4 @@
-"""The outbox and the tickets: what people must hear of is a row first, and is sent from the row."""
+"""The outbox: what people must hear of is a row first, and is sent from the row."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lib.model import Alert, AlertStatus, Ticket, TicketKind
+from lib.model import Alert, AlertKind, AlertStatus, Ticket, TicketKind
 from lib.store.database import Database
+from lib.store.tickets import close_tickets_of_kind, open_ticket
 from lib.times import from_store, to_store
 
 LEASE = timedelta(seconds=90)
@@ -22,6 +23,7 @@ class Outgoing:
     created_at: datetime
     alert: Alert
     held: bool
+    lease: str = ""
 
 
 def add_alert(connection: sqlite3.Connection, alert: Alert, now: datetime) -> None:
@@ -45,32 +47,44 @@ def add_alert_once_per(db: Database, alert: Alert, period: timedelta, now: datet
     return row is None
 
 
-def lease_due(db: Database, now: datetime) -> list[Outgoing]:
+def lease_due(db: Database, default: str | None, now: datetime) -> list[Outgoing]:
     """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out. Where the other
-    side asked to wait, new alerts for the same destination wait as well."""
+    side asked to wait, new alerts for the same destination (None means the default one) wait as well."""
     with db.transaction() as connection:
         rows = connection.execute(
-            "SELECT * FROM alerts WHERE status = 'pending' AND NOT EXISTS (SELECT 1 FROM alerts AS asked WHERE"
-            " asked.status = 'pending' AND asked.not_before > ? AND asked.destination IS alerts.destination)"
-            " AND (lease_until IS NULL OR lease_until <= ?) ORDER BY id",
-            (to_store(now), to_store(now)),
+            "SELECT * FROM alerts WHERE status = 'pending' AND NOT EXISTS (SELECT 1 FROM alerts AS asked WHERE asked.status ="
+            " 'pending' AND asked.not_before > :now AND COALESCE(asked.destination, :default) IS COALESCE(alerts.destination,"
+            " :default)) AND (lease_until IS NULL OR lease_until <= :now) ORDER BY id",
+            {"now": to_store(now), "default": default},
         ).fetchall()
-        connection.executemany(
-            "UPDATE alerts SET lease_until = ? WHERE id = ?", [(to_store(now + LEASE), row["id"]) for row in rows]
-        )
-    return [_outgoing(row) for row in rows]
+        lease = to_store(now + LEASE)
+        connection.executemany("UPDATE alerts SET lease_until = ? WHERE id = ?", [(lease, row["id"]) for row in rows])
+    return [_outgoing(row, lease) for row in rows]
+
+
+def keep_lease(db: Database, parts: Sequence[Outgoing], now: datetime) -> bool:
+    """Before each message: is it still ours to send? A slow server may have used up the time of the first lease."""
+    with db.transaction() as connection:
+        kept = [
+            connection.execute(
+                "UPDATE alerts SET lease_until = ? WHERE id = ? AND status = 'pending' AND lease_until = ?",
+                (to_store(now + LEASE), part.id, part.lease),
+            ).rowcount
+            for part in parts
+        ]
+    return all(kept)
 
 
 def any_pending(db: Database) -> bool:
     return db.one("SELECT 1 FROM alerts WHERE status = 'pending' LIMIT 1") is not None
 
 
-def _outgoing(row: sqlite3.Row) -> Outgoing:
+def _outgoing(row: sqlite3.Row, lease: str) -> Outgoing:
     alert = Alert(
-        kind=row["kind"], title=row["title"], body=row["body"], output=row["output"], forced=bool(row["forced"]),
+        kind=AlertKind(row["kind"]), title=row["title"], body=row["body"], output=row["output"], forced=bool(row["forced"]),
         destination=row["destination"], task_id=row["task_id"], run_id=row["run_id"],
     )  # fmt: skip
-    return Outgoing(row["id"], from_store(row["created_at"]), alert, bool(row["held"]))
+    return Outgoing(row["id"], from_store(row["created_at"]), alert, bool(row["held"]), lease)
 
 
 def hold(db: Database, ids: Sequence[int]) -> None:
@@ -88,6 +102,7 @@ def sent(db: Database, ids: Sequence[int], now: datetime) -> None:
     _update(
         db, ids, f"status = '{AlertStatus.SENT}', lease_until = NULL, tries = tries + 1, sent_at = ?", to_store(now)
     )
+    close_tickets_of_kind(db, TicketKind.ALERT_FAILED, now)
 
 
 def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, now: datetime) -> None:
@@ -106,43 +121,6 @@ def _update(db: Database, ids: Sequence[int], assignment: str, *values: object) 
 
 def _set(connection: sqlite3.Connection, ids: Sequence[int], assignment: str, *values: object) -> None:
     connection.executemany(f"UPDATE alerts SET {assignment} WHERE id = ?", [(*values, alert_id) for alert_id in ids])
-
-
-def open_ticket(connection: sqlite3.Connection, ticket: Ticket, now: datetime) -> None:
-    """One open ticket per task and kind: a repetition updates it."""
-    connection.execute(
-        "INSERT INTO tickets (task_id, kind, run_id, title, body, opened_at, updated_at) VALUES (?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (task_id, kind) WHERE closed_at IS NULL DO UPDATE SET run_id = excluded.run_id,"
-        " title = excluded.title, body = excluded.body, updated_at = excluded.updated_at",
-        (ticket.task_id or "", ticket.kind, ticket.run_id, ticket.title, ticket.body, to_store(now), to_store(now)),
-    )
-
-
-def note_on_tickets(connection: sqlite3.Connection, task_id: str, text: str, now: datetime) -> None:
-    connection.execute(
-        "INSERT INTO ticket_notes (ticket_id, at, text) SELECT id, ?, ? FROM tickets WHERE task_id = ? AND closed_at IS NULL",
-        (to_store(now), text, task_id),
-    )
-
-
-def close_tickets(connection: sqlite3.Connection, task_id: str, note: str, now: datetime) -> None:
-    note_on_tickets(connection, task_id, note, now)
-    connection.execute(
-        "UPDATE tickets SET closed_at = ? WHERE task_id = ? AND closed_at IS NULL", (to_store(now), task_id)
-    )
-
-
-def open_tickets(db: Database, task_id: str | None = None) -> list[tuple[str, Ticket, datetime]]:
-    where, values = ("", ()) if task_id is None else (" AND task_id = ?", (task_id,))
-    rows = db.all(f"SELECT * FROM tickets WHERE closed_at IS NULL{where} ORDER BY id", *values)
-    return [
-        (
-            str(row["id"]),
-            Ticket(TicketKind(row["kind"]), row["title"], row["body"], row["task_id"] or None, row["run_id"]),
-            from_store(row["opened_at"]),
-        )
-        for row in rows
-    ]
 
 
 def outbox_state(db: Database) -> tuple[int, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lib.ladder import Outcome, Verdict
-from lib.model import Alert, RunStatus, Ticket, TicketKind
+from lib.model import Alert, AlertKind, RunStatus, Ticket, TicketKind
 from lib.task import Task
 from lib.times import duration_text
 from lib.zones import zone_name
@@ -23,13 +23,13 @@ def tail(text: str) -> str:
 
 
 _TITLES = {
-    "failed": "{id} failed",
-    "still failing": "{id} has failed {n} times in a row",
-    "reminder": "{id} is still failing",
-    "suspended": "{id} is suspended after {n} failures",
-    "recovered": "{id} recovered",
-    "success": "{id} succeeded",
-    "interrupted": "{id} was interrupted and not run again",
+    AlertKind.FAILED: "{id} failed",
+    AlertKind.STILL_FAILING: "{id} has failed {n} times in a row",
+    AlertKind.REMINDER: "{id} is still failing",
+    AlertKind.SUSPENDED: "{id} is suspended after {n} failures",
+    AlertKind.RECOVERED: "{id} recovered",
+    AlertKind.SUCCESS: "{id} succeeded",
+    AlertKind.INTERRUPTED: "{id} was interrupted and is not run again",
 }
 
 
@@ -44,13 +44,14 @@ def run_alert(
     assert verdict.alert is not None
     lines = [] if task.title == task.id else [task.title]
     if outcome.status is RunStatus.SUCCESS:
-        if verdict.alert == "recovered" and since is not None:
+        if verdict.alert is AlertKind.RECOVERED and since is not None:
             lines.append(f"It had been failing since {clock_text(since, task)}.")
     else:
         lines.append(f"{outcome.status}: {outcome.error}")
-        if verdict.failures > 1 and since is not None:
-            lines.append(f"Failing since {clock_text(since, task)}, {verdict.failures} runs in a row.")
-        if verdict.alert == "suspended":
+        if verdict.failures and since is not None:
+            often = f", {verdict.failures} runs in a row" if verdict.failures > 1 else ""
+            lines.append(f"Failing since {clock_text(since, task)}{often}.")
+        if verdict.alert is AlertKind.SUSPENDED:
             lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
     lines.append(f"More: scheduler.py logs {run_id}")
     return Alert(
@@ -78,17 +79,17 @@ def run_tickets(task: Task, verdict: Verdict, outcome: Outcome, run_id: str) -> 
         f"See: scheduler.py logs {run_id}\nGo on with: scheduler.py resume {task.id}"
     )
     titles = {
-        "timeout": f"{task.id} did not end within {duration_text(task.timeout)}",
-        "failing": f"{task.id} keeps failing",
-        "suspended": f"{task.id} is suspended",
+        TicketKind.TIMEOUT: f"{task.id} did not end within {duration_text(task.timeout)}",
+        TicketKind.FAILING: f"{task.id} keeps failing",
+        TicketKind.SUSPENDED: f"{task.id} is suspended",
     }
-    return [Ticket(TicketKind(kind), titles[kind], body, task.id, run_id) for kind in verdict.tickets]
+    return [Ticket(kind, titles[kind], body, task.id, run_id) for kind in verdict.tickets]
 
 
 def broken_file_alert(path: str, problems: list[str]) -> Alert:
     more = f"\n… and {len(problems) - 5} more" if len(problems) > 5 else ""
     return Alert(
-        kind="rejected",
+        kind=AlertKind.REJECTED,
         title=f"{path} is rejected",
         body="\n".join(problems[:5])
         + more
@@ -98,7 +99,7 @@ def broken_file_alert(path: str, problems: list[str]) -> Alert:
 
 def duplicates_alert(listing: list[str]) -> Alert:
     return Alert(
-        kind="duplicates",
+        kind=AlertKind.DUPLICATES,
         title="duplicate task ids: nothing runs",
         body="\n".join(listing) + "\nGive one of each pair another id, or remove it. See: scheduler.py validate",
         forced=True,
@@ -107,7 +108,7 @@ def duplicates_alert(listing: list[str]) -> Alert:
 
 def outage_alert(since: str, until: str) -> Alert:
     return Alert(
-        kind="outage",
+        kind=AlertKind.OUTAGE,
         title=f"down from {since} to {until}",
         body="No tick came in that time. What was due then is treated as missed. See: scheduler.py history --status missed",
     )
@@ -116,12 +117,12 @@ def outage_alert(since: str, until: str) -> Alert:
 def crash_alert(error: str) -> tuple[Alert, Ticket]:
     body = f"{error}\nAll tasks are paused while this lasts. The traceback is in logs/scheduler.log."
     title = "the scheduler crashed: all tasks paused"
-    return Alert(kind="crash", title=title, body=body, forced=True), Ticket(TicketKind.CRASH, title, body)
+    return Alert(kind=AlertKind.CRASH, title=title, body=body, forced=True), Ticket(TicketKind.CRASH, title, body)
 
 
 def stopped_alert(error: str) -> Alert:
     return Alert(
-        kind="stopped",
+        kind=AlertKind.STOPPED,
         title="the scheduler can't work: nothing runs",
         body=f"{error}\nAll tasks are paused until this is put right. See: scheduler.py doctor",
         forced=True,
@@ -130,7 +131,7 @@ def stopped_alert(error: str) -> Alert:
 
 def damaged_alert(path: str, aside: str) -> Alert:
     return Alert(
-        kind="damaged",
+        kind=AlertKind.DAMAGED,
         title="the database is damaged",
         body=f"{path} could not be read and was set aside as {aside}. History starts anew; this tick stopped at that. "
         "Every task waits for its next occurrence.",
@@ -140,9 +141,29 @@ def damaged_alert(path: str, aside: str) -> Alert:
 
 def suspension_failed_alert(task: Task, error: str) -> Alert:
     return Alert(
-        kind="suspension",
+        kind=AlertKind.NOT_EDITED,
         title=f"{task.path} could not be edited",
         body=f"{task.id} is suspended all the same, but its file does not say so: {error}",
         destination=task.notify_to,
         task_id=task.id,
+    )
+
+
+def not_recovered_alert(task: Task, error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.NOT_RECOVERED,
+        title=f"{task.id} died and could not be taken over",
+        body=error,
+        destination=task.notify_to,
+        task_id=task.id,
+    )
+
+
+def clock_alert(task_ids: list[str], until: str) -> Alert:
+    return Alert(
+        kind=AlertKind.CLOCK,
+        title=f"the clock was ahead: {len(task_ids)} tasks wait until {until} at the most",
+        body=f"{', '.join(task_ids[:20])}\nTheir last occurrences lie in the future, and none is run twice. "
+        "Let one go on now with: scheduler.py resume ID",
+        forced=True,
     )
