@@ -9,8 +9,8 @@ from pathlib import Path
 
 from lib.catalog import Catalog, load_catalog, unknown_id
 from lib.config import Settings, load_settings
+from lib.context import Context
 from lib.errors import TickdownError
-from lib.execute import Context
 from lib.governor import NextRun, next_run, state_of
 from lib.log import Log
 from lib.model import Facts, Run, TaskState

@@ -13,29 +13,25 @@ import os
 import secrets
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from lib import messages
-from lib.config import Settings
+from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import next_run
 from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, judge, next_step
 from lib.lock import Holder, TaskLock
-from lib.log import Log
-from lib.model import ErrorClass, Facts, Occurrence, Owner, Run, Rung, RunStatus, Source
+from lib.model import ErrorClass, Facts, Occurrence, Run, Rung, RunStatus, Source
 from lib.process import PIPE_BYTES, Child, boot_id
-from lib.redact import Redactor
 from lib.runlog import RunLog
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
-from lib.store import outbox, runs, tasks
-from lib.store.database import Database
+from lib.store import runs, tasks
+from lib.suspension import write_suspension
 from lib.task import Task
-from lib.taskfile import set_fields
 from lib.termination import Termination
 from lib.times import duration_text
-from lib.workspace import Workspace
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -44,18 +40,6 @@ STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
 _READ = 1 << 16
 _ERROR_LENGTH = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
-    """What every execution works with."""
-
-    workspace: Workspace
-    settings: Settings
-    db: Database
-    redactor: Redactor
-    log: Log
-    owner: Owner
 
 
 class Phase(Enum):
@@ -460,28 +444,6 @@ class Execution:
         lines = self._log.summary().split("\n") if self._log else []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return f"{error}: {last[:_ERROR_LENGTH]}" if last else error
-
-
-def write_suspension(context: Context, task: Task, now: datetime) -> None:
-    """Make the file say what the database knows already. A file that can't be edited changes nothing about it."""
-    if not _suspension_pending(context, task):
-        return  # resumed, or written by another tick
-    try:
-        changes = {"enabled": "false", "disabled_reason": "auto_suspended"}
-        set_fields(context.workspace.root / task.path, changes, task.id)
-    except TickdownError as error:
-        if not _suspension_pending(context, task):
-            return  # another tick has written it this very moment
-        context.log.error("suspension_not_written", task_id=task.id, error=str(error))
-        alert = messages.suspension_failed_alert(task, str(error))
-        outbox.add_alert_once_per(context.db, alert, timedelta(days=1), now)
-        return
-    tasks.suspension_written(context.db, task.id)
-
-
-def _suspension_pending(context: Context, task: Task) -> bool:
-    facts = tasks.facts(context.db, task.id)
-    return facts is not None and facts.suspend_pending
 
 
 def new_trace_id() -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lib.execute import Context
+from lib.context import Context
 from lib.store import ticks
 from lib.store.runs import running_runs
 

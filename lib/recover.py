@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lib import messages
+from lib.context import Context
 from lib.errors import TickdownError
-from lib.execute import KILLED_TEXT, Context, Execution
+from lib.execute import KILLED_TEXT, Execution
 from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
 from lib.model import ErrorClass, Run, Rung, RunStatus, Source

@@ -15,9 +15,10 @@ from pathlib import Path
 from lib import messages
 from lib.app import sync_catalog
 from lib.catalog import Catalog, TaskFile, load_catalog, load_file
+from lib.context import Context
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
-from lib.execute import Context, Execution, new_run, write_suspension
+from lib.execute import Execution, new_run
 from lib.governor import Plan, pending_occurrences, plan, spread_catch_ups
 from lib.housekeeping import prune_daily
 from lib.lock import TaskLock
@@ -30,6 +31,7 @@ from lib.store import outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
+from lib.suspension import write_suspension
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import in_words

@@ -48,6 +48,8 @@ OUTSIDE = [
     "ping",
 ]
 WIRING = [
+    "context",
+    "suspension",
     "execute",
     "supervisor",
     "recover",

@@ -13,10 +13,11 @@ from typing import Any, TextIO
 
 from lib.app import App, sync_catalog
 from lib.catalog import Catalog
+from lib.context import Context
 from lib.crash import replace_and_report
 from lib.deliver import deliver
 from lib.errors import Exit, NotSupportedYet, TickdownError
-from lib.execute import Context, Execution, new_run
+from lib.execute import Execution, new_run
 from lib.governor import Plan
 from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from lib.app import App
 from lib.catalog import Catalog, TaskFile, find_files, load_file
+from lib.context import Context
 from lib.errors import Exit, TickdownError
-from lib.execute import Context
 from lib.model import RunStatus, TicketKind
 from lib.process import host_name, is_alive
 from lib.runners import CannotRun, working_folder

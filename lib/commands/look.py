@@ -166,13 +166,10 @@ def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
     screen.line()
     screen.line(f"last run   {run.run_id}, log {run.log or '-'}")
     for row in runs.attempts_of(db, run.run_id):
-        ended = (
-            f"exit {row['exit_code']}"
-            if row["exit_code"] is not None
-            else (f"signal {row['signal']}" if row["signal"] else "")
-        )
+        ended = f" exit {row['exit_code']}" if row["exit_code"] is not None else ""
+        ended = f" signal {row['signal']}" if row["signal"] else ended
         error = f": {one_line(row['error'])}" if row["error"] else ""
-        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']} {ended}{error}")
+        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']}{ended}{error}")
     if run.summary:
         screen.line(text_block("\n".join(run.summary.rstrip().splitlines()[-10:])))
 

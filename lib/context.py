@@ -1,0 +1,22 @@
+"""What every run works with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lib.config import Settings
+from lib.log import Log
+from lib.model import Owner
+from lib.redact import Redactor
+from lib.store.database import Database
+from lib.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    workspace: Workspace
+    settings: Settings
+    db: Database
+    redactor: Redactor
+    log: Log
+    owner: Owner
