@@ -187,7 +187,7 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
     try:
         return make_app(workspace), []
     except SettingsError as error:
-        if command in ("tick", "run"):
+        if command not in ("list", "history", "show", "logs", "stop", "validate", "doctor"):
             raise
         if command not in ("validate", "doctor"):
             print(f"scheduler.py: {error}", file=sys.stderr)

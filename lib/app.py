@@ -60,7 +60,7 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
 def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:
     """Let the store know the task files as they are; with duplicates nobody knows which is meant."""
     if not catalog.duplicates:
-        tasks.sync(db, catalog.tasks, {file.path for file in catalog.rejected}, now, boot_id())
+        tasks.sync(db, catalog, now, boot_id())
 
 
 def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.errors import Exit, TickdownError
@@ -13,6 +14,8 @@ from lib.near import nearest
 from lib.task import Surroundings, Task, parse_task
 from lib.workspace import UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
+
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class TaskFile:
 @dataclass(frozen=True, slots=True)
 class Catalog:
     files: tuple[TaskFile, ...]
+    loaded_at: datetime = LONG_AGO
 
     @property
     def tasks(self) -> list[Task]:
@@ -85,8 +89,9 @@ def unknown_id(task_id: str, known: Iterable[str]) -> TickdownError:
 
 
 def load_catalog(workspace: Workspace, known: Surroundings) -> Catalog:
+    now = datetime.now(UTC)
     files = [load_file(path, workspace, known) for path in find_files(workspace.tasks)]
-    return Catalog(tuple(sorted(files, key=lambda file: file.path)))
+    return Catalog(tuple(sorted(files, key=lambda file: file.path)), now)
 
 
 def find_files(folder: Path, *, is_top: bool = True) -> Iterator[Path]:
@@ -137,7 +142,7 @@ def read_hostile(path: Path, root: Path) -> tuple[bytes, str]:
     except (OSError, RuntimeError) as error:
         return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
     if path.is_relative_to(root) and not real.is_relative_to(root):
-        return b"", "is a link that leaves the workspace; put the file itself here"
+        return b"", "is, or lies behind, a link that leaves the workspace; put the file itself here"
     try:
         return read_checked(real, {0, os.geteuid(), root.stat().st_uid}), ""
     except UnsafeFile as error:

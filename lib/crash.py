@@ -76,7 +76,7 @@ def replace_and_report(app: App, error: str) -> Exit:
         print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
         return Exit.FAILED
     db = app.database()
-    tasks.sync(db, app.catalog().tasks, (), now, boot_id(), rebuilt=True)
+    tasks.sync(db, app.catalog(), now, boot_id(), rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)
     app.log.error("database_damaged", error=error, set_aside=str(aside))

@@ -20,6 +20,7 @@ from lib.redact import Redactor
 from lib.store import outbox
 from lib.store.database import Database
 from lib.store.outbox import Outgoing
+from lib.store.tickets import close_tickets_of_kind
 from lib.terminal import printable
 from lib.zones import get_zone
 
@@ -68,7 +69,7 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
             moment = now + timedelta(seconds=time.monotonic() - began)
             if not outbox.keep_lease(db, message.parts, moment):
                 continue  # so slow that another tick has taken it
-            problem = _send(db, send, message, redactor, log, moment)
+            problem = _send(db, send, message, name if target else None, redactor, log, moment)
             if problem is not None and not problem.permanent:
                 rest = [part_id for later in messages[index + 1 :] for part_id in later.ids]
                 outbox.put_back(db, rest, "waiting behind another alert", _not_before(problem, moment))
@@ -103,6 +104,7 @@ def _send(
     db: Database,
     send: Callable[[Message, Redactor], None],
     message: Message,
+    destination: str | None,
     redactor: Redactor,
     log: Log,
     now: datetime,
@@ -114,9 +116,8 @@ def _send(
         log.warning("alert_not_sent", alerts=message.ids, error=reason, permanent=error.permanent)
         if error.permanent:
             titles = "; ".join(part.alert.title for part in message.parts)
-            task_id = message.parts[0].alert.task_id if len(message.parts) == 1 else None
             body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
-            ticket = Ticket(TicketKind.ALERT_FAILED, "an alert can't be delivered", redactor.text(body), task_id)
+            ticket = Ticket(TicketKind.ALERT_FAILED, _refusal_title(destination), redactor.text(body))
             outbox.refused(db, message.ids, reason, ticket, now)
             try:
                 _to_stderr(message, redactor)  # better there than nowhere
@@ -126,7 +127,13 @@ def _send(
             outbox.put_back(db, message.ids, reason, _not_before(error, now))
         return error
     outbox.sent(db, message.ids, now)
+    if destination is not None:
+        close_tickets_of_kind(db, TicketKind.ALERT_FAILED, now, title=_refusal_title(destination))
     return None
+
+
+def _refusal_title(destination: str | None) -> str:
+    return f"alerts to {destination} can't be delivered"
 
 
 def _not_before(error: SendError, now: datetime) -> datetime | None:
@@ -226,7 +233,11 @@ def _post(url: str, payload: dict[str, object]) -> tuple[int, str | None, bytes]
 
     try:
         with requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
-            content = next(answer.iter_content(MOST_ANSWER), b"")
+            content = b""
+            for chunk in answer.iter_content(MOST_ANSWER):
+                content += chunk
+                if len(content) >= MOST_ANSWER:
+                    break
             return answer.status_code, answer.headers.get("Retry-After"), content
     except requests.RequestException as error:
         # The text of the error has the address in it, and the address has the token in it.

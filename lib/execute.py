@@ -125,7 +125,9 @@ class Execution:
         outcome = Outcome(
             RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
         )
-        if self.child is not None and self.phase is Phase.RUNNING:
+        if self.phase is Phase.ENDING:
+            self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
+        elif self.child is not None:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
             self._finish(outcome, None, now)
@@ -326,7 +328,7 @@ class Execution:
         self.attempt += 1
         if not runs.start_attempt(self.context.db, self.run_id, self.attempt, rung, self.context.owner, now):
             self.attempt -= 1
-            self._finish(self._as_requested(Outcome(RunStatus.CANCELLED, error=STOPPED_TEXT)), None, now)
+            self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), None, now)
             return
         self.begin(rung, now, monotonic)
 

@@ -169,6 +169,7 @@ class HungRun:
         elif self.killed_owner:
             stuck = TickdownError("its supervisor could not be ended, not even by SIGKILL")
             _report_stuck(self.context, self.task, stuck, now)
+            self.killed_owner = False
             self.wake_at = None
         else:
             self._end_owner(monotonic)

@@ -459,3 +459,41 @@ def test_a_suspension_never_edits_the_file_of_another_task(workspace: Workspace)
     gate.open()
     tick.communicate(timeout=PATIENCE)
     assert path.read_text() == before
+
+
+def test_an_answer_in_several_chunks_is_understood(workspace: Workspace) -> None:
+    answer = b'HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n{"ok":true,\r\nd\r\n"result":{} }\r\n0\r\n\r\n'
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reply() -> None:
+            connection, _ = server.accept()
+            with connection:
+                request = b""
+                while b"failed" not in request:
+                    request += connection.recv(65536)
+                connection.sendall(answer)
+
+        thread = threading.Thread(target=reply)
+        thread.start()
+        (workspace.root / ".env").write_text("TELEGRAM_BOT_TOKEN=12345678\n")
+        port = server.getsockname()[1]
+        workspace.config(
+            f"notify: {{telegram: {{base_url: 'http://127.0.0.1:{port}'}}, destinations: {{a: {{chat: 1}}}}}}\n"
+        )
+        workspace.task("job", "exit 1", schedule="1h")
+        workspace.tick()
+        thread.join()
+    assert workspace.sql("SELECT status FROM alerts") == [("sent",)]
+
+
+def test_the_ticket_of_a_destination_that_refuses_stays_while_another_accepts(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: (400, {"ok": False}) if telegram.messages[-1]["chat_id"] == "-1002" else OK
+    workspace.task("bad", "exit 1", schedule="1h", notify_to="work")
+    workspace.task("good", "exit 1", schedule="1h", notify_to="home")
+    workspace.tick()
+    assert workspace.sql("SELECT title FROM tickets WHERE closed_at IS NULL") == [
+        ("alerts to work can't be delivered",)
+    ]

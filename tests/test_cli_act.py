@@ -375,3 +375,25 @@ def test_what_is_written_is_private(workspace: Workspace) -> None:
     for folder in ("state", "logs"):
         for path in [workspace.root / folder, *(workspace.root / folder).rglob("*")]:
             assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_with_a_wrong_configuration_nothing_is_changed_but_a_task_can_be_stopped(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("job", gate.command)
+    run = workspace.start("run", "job")
+    gate.wait()
+    workspace.config("keep_runs: [\n")
+    for command in (["prune"], ["pause", "job"], ["pause", "job", "--for", "1h"], ["resume", "job"], ["run", "job"]):
+        assert "config.yaml:2: bad YAML" in workspace.cli(*command, code=2).stderr
+    done = workspace.cli("stop", "job")
+    assert "job: cancelled" in done.stdout and "config.yaml:2: bad YAML" in done.stderr
+    run.communicate(timeout=PATIENCE)
+
+
+def test_a_full_terminal_does_not_end_the_run(workspace: Workspace) -> None:
+    workspace.task("job", "echo one; echo two; touch ended")
+    with open("/dev/full", "w") as full:
+        run = workspace.start("run", "job", stdout=full)
+        run.communicate(timeout=PATIENCE)
+    assert (workspace.root / "ended").exists()
+    assert workspace.last_run("job")["status"] == "success"

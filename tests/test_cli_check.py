@@ -207,3 +207,11 @@ def test_doctor_tells_that_alerts_can_not_be_sent(workspace: Workspace, telegram
     workspace.tick()
     out = workspace.cli("doctor", code=1).stdout
     assert re.search(r"PROBLEM +alerts +Telegram, to home, work; 1 alerts wait to be sent, so far in vain: .*500", out)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_doctor_notices_what_another_user_has_written(workspace: Workspace) -> None:
+    workspace.tick()
+    (workspace.root / "state" / "locks").mkdir(exist_ok=True)
+    os.chown(workspace.root / "state" / "locks", 65534, 65534)
+    assert "locks belongs to another user: chown it" in workspace.cli("doctor", code=1).stdout

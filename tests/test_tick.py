@@ -518,10 +518,21 @@ def test_a_task_whose_file_was_away_starts_anew_when_it_is_back(workspace: Works
     workspace.tick()
     path.rename(workspace.root / "kept")
     workspace.tick()
+    workspace.cli("history", "job", code=4)
     workspace.move_back("job", "-90 days")
     (workspace.root / "kept").rename(path)
     workspace.tick()
     assert workspace.rows("job") == []
+
+
+def test_a_pause_outlasts_the_absence_of_its_file(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule="* * * * *")
+    workspace.cli("pause", "job", "--for", "2d")
+    path.rename(workspace.root / "kept")
+    workspace.tick()
+    (workspace.root / "kept").rename(path)
+    workspace.tick()
+    assert [task["state"] for task in workspace.json("list")] == ["paused"]
 
 
 def test_a_tasks_folder_that_leads_out_of_the_workspace_is_rejected(workspace: Workspace) -> None:
@@ -529,7 +540,7 @@ def test_a_tasks_folder_that_leads_out_of_the_workspace_is_rejected(workspace: W
     outside = workspace.root.parent / "outside"
     (workspace.root / "tasks").rename(outside)
     (workspace.root / "tasks").symlink_to(outside)
-    assert "is a link that leaves the workspace" in workspace.tick().stderr
+    assert "lies behind, a link that leaves the workspace" in workspace.tick().stderr
     assert workspace.history() == []
 
 

@@ -93,6 +93,8 @@ def _leave_to_child(app: App) -> bool:
         os.dup2(nothing.fileno(), 0)
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
+    if sys.stderr.name == os.devnull:  # it was closed before, now it is that log
+        sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False)
     return False
 
 
@@ -246,8 +248,8 @@ class _Echo:
         self._at_line_start = text.endswith("\n")
         try:
             print(text, end="", flush=True, file=self._stream)
-        except BrokenPipeError:
-            self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left; the run goes on
+        except OSError:
+            self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left or is full; the run goes on
 
 
 def _verdict(db: Database, screen: Screen, task: Task, execution: Execution, received: signal.Signals | None) -> Exit:

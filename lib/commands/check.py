@@ -167,7 +167,10 @@ def _workspace(workspace: Workspace) -> Finding:
     if owner != me:
         advice = "what this user writes there may be unreadable for its owner, and tasks run with this user's rights"
         return Finding("workspace", False, f"{workspace.root} belongs to uid {owner}, you are uid {me}: {advice}")
-    foreign = [path for path in _written(workspace) if path.lstat().st_uid != owner]
+    try:
+        foreign = [path for path in _written(workspace) if _owner(path) not in (owner, None)]
+    except OSError as error:
+        return Finding("workspace", False, f"{error.filename}: {error.strerror}")
     if foreign:
         return Finding("workspace", False, f"{foreign[0]} belongs to another user: chown it")
     return Finding("workspace", os.access(workspace.root, os.W_OK), str(workspace.root))
@@ -178,6 +181,13 @@ def _written(workspace: Workspace) -> Iterator[Path]:
         if folder.is_dir():
             yield folder
             yield from folder.iterdir()
+
+
+def _owner(path: Path) -> int | None:
+    try:
+        return path.lstat().st_uid
+    except FileNotFoundError:
+        return None  # gone between the listing and the look
 
 
 def _older() -> str:

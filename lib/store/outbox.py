@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lib.model import Alert, AlertKind, AlertStatus, Ticket, TicketKind
+from lib.model import Alert, AlertKind, AlertStatus, Ticket
 from lib.store.database import Database
-from lib.store.tickets import close_tickets_of_kind, open_ticket
+from lib.store.tickets import open_ticket
 from lib.times import from_store, to_store
 
 LEASE = timedelta(seconds=90)
@@ -102,7 +102,6 @@ def sent(db: Database, ids: Sequence[int], now: datetime) -> None:
     _update(
         db, ids, f"status = '{AlertStatus.SENT}', lease_until = NULL, tries = tries + 1, sent_at = ?", to_store(now)
     )
-    close_tickets_of_kind(db, TicketKind.ALERT_FAILED, now)
 
 
 def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, now: datetime) -> None:

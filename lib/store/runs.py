@@ -147,8 +147,9 @@ def _insert_unrun(
     connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
         " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at",
-        (new_run_id(now), task_id, key or occurrence_key(task_id, unrun.first), status, source, reason, to_store(now),
+        " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at,"
+        " last_scheduled_for = excluded.last_scheduled_for",
+        (new_run_id(now), task_id, key or f"{occurrence_key(task_id, unrun.first)}+{status}", status, source, reason, to_store(now),
          to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
     )  # fmt: skip
 
@@ -293,7 +294,11 @@ def renew_heartbeats(db: Database, run_ids: Iterable[str], now: datetime) -> Non
 def request_end(db: Database, run_id: str, end_as: RunStatus) -> None:
     """Leave word for the run's owner: however the processes end now, this is the status to record."""
     with db.transaction() as connection:
-        connection.execute("UPDATE task_runs SET end_as = ? WHERE run_id = ? AND status = 'running'", (end_as, run_id))
+        connection.execute(
+            "UPDATE task_runs SET end_as = CASE WHEN end_as = 'cancelled' THEN end_as ELSE ? END"
+            " WHERE run_id = ? AND status = 'running'",
+            (end_as, run_id),
+        )  # what a person asked for stays
 
 
 def requested_end(db: Database, run_id: str) -> RunStatus | None:

@@ -17,6 +17,7 @@ MIGRATIONS: tuple[str, ...] = (
         schedule TEXT NOT NULL,
         timezone TEXT NOT NULL,
         enabled INTEGER NOT NULL,
+        gone INTEGER NOT NULL DEFAULT 0,
         first_seen TEXT NOT NULL,
         armed_at TEXT NOT NULL,
         last_occurrence TEXT,

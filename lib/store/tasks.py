@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from lib.catalog import Catalog
 from lib.model import Facts
 from lib.store.database import Database
 from lib.store.tickets import close_tickets
@@ -25,27 +25,17 @@ class Remembered:
     enabled: bool
 
 
-def sync(
-    db: Database,
-    known: Iterable[Task],
-    rejected: Collection[str],
-    now: datetime,
-    boot_id: str,
-    *,
-    rebuilt: bool = False,
-) -> None:
+def sync(db: Database, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt: bool = False) -> None:
     """Meet new tasks; re-arm those whose schedule was edited, that were enabled again by hand, or whose file was away.
 
-    `rejected` are the paths of files that are there but broken. After a rebuilt database (`rebuilt`) an interval task
-    counts as just ended: whether it ran a moment ago is unknown, and nothing runs on a guess.
+    After a rebuilt database (`rebuilt`) an interval task counts as just ended: whether it ran a moment ago is unknown,
+    and nothing runs on a guess.
     """
     rows = {row["id"].lower(): row for row in db.all("SELECT * FROM tasks")}
     stamp = to_store(now)
     changes: list[tuple[str, tuple[object, ...] | dict[str, str]]] = []
-    gone = {task_id for task_id, row in rows.items() if row["enabled"] and row["path"] not in rejected}
-    for task in known:
-        gone.discard(task.id.lower())
-        row = rows.get(task.id.lower())
+    for task in catalog.tasks:
+        row = rows.pop(task.id.lower(), None)
         values = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
             changes.append((_MEET, (*values, task.id, stamp, stamp, boot_id, stamp if rebuilt else None)))
@@ -56,16 +46,25 @@ def sync(
                 changes.append((_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)))
             elif (row["schedule"], row["timezone"]) != values[1:3]:
                 changes.append((_REARM, (stamp, boot_id, task.id)))
+        if row["gone"]:
+            changes.append(("UPDATE tasks SET gone = 0, armed_at = ? WHERE id = ?", (stamp, task.id)))
         if row["last_end"] is not None and row["last_end"] > stamp:
             # The clock was set back: an interval must not wait for a time that was never real.
             changes.append(("UPDATE tasks SET last_end = ? WHERE id = ?", (stamp, task.id)))
+    gone = [row["id"] for row in rows.values() if not row["gone"] and _is_gone(row, catalog)]
     if changes or gone:
         with db.transaction() as connection:
             for sql, parameters in changes:
                 connection.execute(sql, parameters)
             for task_id in gone:
-                connection.execute("UPDATE tasks SET enabled = 0 WHERE id = ?", (task_id,))
+                connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (task_id,))
                 close_tickets(connection, task_id, "the task's file is gone", now)
+
+
+def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
+    """Not one that is there but broken, lies in a folder that can't be read, or came after the files were read."""
+    known = any(row["path"] == file.path or row["path"].startswith(f"{file.path}/") for file in catalog.rejected)
+    return not known and from_store(row["first_seen"]) < catalog.loaded_at
 
 
 _MEET = (

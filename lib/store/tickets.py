@@ -47,11 +47,10 @@ def open_tickets(db: Database, task_id: str | None = None) -> list[tuple[str, Ti
     ]
 
 
-def close_tickets_of_kind(db: Database, kind: TicketKind, now: datetime) -> None:
+def close_tickets_of_kind(db: Database, kind: TicketKind, now: datetime, title: str | None = None) -> None:
     """The trouble of the whole installation is over."""
-    if db.one("SELECT 1 FROM tickets WHERE kind = ? AND closed_at IS NULL", kind) is None:
+    where = "kind = ? AND title = COALESCE(?, title) AND closed_at IS NULL"
+    if db.one(f"SELECT 1 FROM tickets WHERE {where}", kind, title) is None:
         return
     with db.transaction() as connection:
-        connection.execute(
-            "UPDATE tickets SET closed_at = ? WHERE kind = ? AND closed_at IS NULL", (to_store(now), kind)
-        )
+        connection.execute(f"UPDATE tickets SET closed_at = ? WHERE {where}", (to_store(now), kind, title))
