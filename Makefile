@@ -18,6 +18,7 @@ test: $(VENV)/ready-dev
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
