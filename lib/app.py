@@ -11,9 +11,9 @@ from lib.catalog import Catalog, load_catalog, unknown_id
 from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import TickdownError
-from lib.governor import NextRun, next_run, state_of
+from lib.governor import next_run, state_of
 from lib.log import Log
-from lib.model import Facts, Run, TaskState
+from lib.model import Facts, Run
 from lib.process import boot_id, this_process
 from lib.redact import Redactor, secrets_in
 from lib.store import runs, tasks
@@ -34,7 +34,7 @@ class App:
         return load_catalog(self.workspace, self.settings.config.surroundings())
 
     def database_path(self) -> Path:
-        return self.workspace.root / Path(self.settings.config.database).expanduser()
+        return self.workspace.root / os.path.expanduser(self.settings.config.database)
 
     def database(self) -> Database:
         try:
@@ -65,8 +65,7 @@ def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:
 
 def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:
     state = state_of(now, task, facts)
-    coming = next_run(now, task, facts, boot_id()) if state is not TaskState.REJECTED else NextRun(None, None)
-    return TaskView(task, state, coming, last)
+    return TaskView(task, state, next_run(now, task, facts, boot_id()), last)
 
 
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:

@@ -47,6 +47,15 @@ class Catalog:
         return [file.task for file in self.files if file.task is not None]
 
     @property
+    def by_id(self) -> dict[str, Task]:
+        """By lower-case id."""
+        return {task.id.lower(): task for task in self.tasks}
+
+    def rejects(self, path: str) -> bool:
+        """Whether a file is there but can't be used: broken itself, or in a folder that can't be read."""
+        return any(path == file.path or path.startswith(f"{file.path}/") for file in self.rejected)
+
+    @property
     def rejected(self) -> list[TaskFile]:
         return [file for file in self.files if file.task is None]
 

@@ -6,7 +6,7 @@ import argparse
 import sqlite3
 import sys
 import traceback
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 from lib import messages
 from lib.app import App, app_with, make_app
@@ -20,9 +20,6 @@ from lib.store import outbox, tasks
 from lib.store.database import is_damage, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.workspace import Workspace
-
-REPEAT_AFTER = timedelta(hours=1)
-
 
 # What the machine does to a database, as opposed to what a bug does.
 _NOT_BUGS = {
@@ -100,7 +97,7 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
     pinger.send("/fail")
     try:
         db = app.database()
-        outbox.add_alert_once_per(db, alert, REPEAT_AFTER, now)
+        outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)

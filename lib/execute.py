@@ -73,7 +73,7 @@ class Execution:
         self._takeover_of: Run | None = None
         self._log: RunLog | None = None
         self._log_start = 0
-        self._log_broken: str | None = None
+        self._log_broken = False
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
         self._redacted = self.redactor.stream()
 
@@ -244,28 +244,26 @@ class Execution:
         assert self._termination is not None
         why, survivors = self._why_ending, self._termination.survivors
         self._termination = None
-        if why is None and not survivors:  # the leftovers of an attempt that will be retried
+        if survivors:
+            blamed = why or self._last
+            assert blamed is not None
+            why = replace(blamed, error=f"{blamed.error}; could not be ended: pid {', '.join(map(str, survivors))}")
+        if self._takeover_of is not None:
+            assert why is not None
+            self._taken_over(why, now, monotonic)
+        elif survivors and why is not None:
+            self._finish(why, None, now)
+        elif why is None:  # the leftovers of an attempt that will be retried
             self._close_child()
             self.phase = Phase.WAITING
             self._retry_at = monotonic + self._retry_delay
             self.wake_at = monotonic
-            return
-        if survivors:
-            why = why or self._last
-            assert why is not None
-            why = replace(why, error=f"{why.error}; could not be ended: pid {', '.join(map(str, survivors))}")
-            if self._takeover_of is None:
-                self._finish(why, None, now)
-                return
-        assert why is not None
-        if self._takeover_of is not None:
-            self._taken_over(why, now, monotonic)
-            return
-        if self.child is not None:
-            self.on_output()
-            exit_code, signal = self.child.exit_status()
-            why = replace(why, exit_code=exit_code, signal=signal)
-        self._attempt_over(why, now, monotonic)
+        else:
+            if self.child is not None:
+                self.on_output()
+                exit_code, signal = self.child.exit_status()
+                why = replace(why, exit_code=exit_code, signal=signal)
+            self._attempt_over(why, now, monotonic)
 
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
         run, self._takeover_of = self._takeover_of, None
@@ -428,7 +426,7 @@ class Execution:
             return
         if self.echo is not None:
             self.echo(data)
-        if self._log is not None and self._log_broken is None:
+        if self._log is not None and not self._log_broken:
             try:
                 self._log.write(data)
             except OSError as error:
@@ -436,7 +434,7 @@ class Execution:
 
     def _log_failed(self, error: Exception) -> None:
         """A full disk costs the log, not the run."""
-        self._log_broken = str(error)
+        self._log_broken = True
         self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))
 
     def _span(self) -> tuple[int, int] | None:

@@ -159,10 +159,21 @@ def not_recovered_alert(task: Task, error: str) -> Alert:
     )
 
 
+def not_decided_alert(task: Task, error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.CRASH,
+        title=f"a bug keeps {task.id} from running",
+        body=f"{error}\nThe other tasks go on. The traceback is in logs/scheduler.log.",
+        forced=True,
+        destination=task.notify_to,
+        task_id=task.id,
+    )
+
+
 def clock_alert(task_ids: list[str], until: str) -> Alert:
     return Alert(
         kind=AlertKind.CLOCK,
-        title=f"the clock was ahead: {len(task_ids)} tasks wait until {until} at the most",
+        title=f"the clock was ahead: tasks wait until {until} at the most",
         body=f"{', '.join(task_ids[:20])}\nTheir last occurrences lie in the future, and none is run twice. "
         "Let one go on now with: scheduler.py resume ID",
         forced=True,

@@ -27,7 +27,6 @@ TERM_GRACE = 10.0
 LET_GO_WITHIN = 3.0
 LOOK_EVERY = 0.2
 GIVE_UP_AFTER = 30.0
-REPEAT_ALERTS_AFTER = timedelta(hours=1)
 
 
 def recover(
@@ -53,7 +52,7 @@ def recover(
             holder = None
         if not is_alive(run.owner):
             try:
-                take_over_orphan(context, task, run, holder, now, monotonic, add)
+                _take_over_orphan(context, task, run, holder, now, monotonic, add)
             except TickdownError as error:  # its lock can't be opened: this run waits, the others don't
                 _report_stuck(context, task, error, now)
         elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
@@ -68,7 +67,7 @@ def _lease_over(run: Run, now: datetime) -> bool:
 def _report_stuck(context: Context, task: Task, error: TickdownError, now: datetime) -> None:
     context.log.error("not_recovered", task_id=task.id, error=str(error))
     alert = messages.not_recovered_alert(task, str(error))
-    outbox.add_alert_once_per(context.db, alert, REPEAT_ALERTS_AFTER, now)
+    outbox.add_alert_once_per(context.db, outbox.HOUR, alert, now)
 
 
 def _stand_in(run: Run) -> Task:
@@ -84,7 +83,7 @@ def _stand_in(run: Run) -> Task:
     )
 
 
-def take_over_orphan(
+def _take_over_orphan(
     context: Context,
     task: Task,
     run: Run,

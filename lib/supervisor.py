@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import FrameType, TracebackType
-from typing import Protocol, Self
+from typing import ParamSpec, Protocol, Self
 
 from lib.execute import Execution
 from lib.process import Child
@@ -18,6 +18,7 @@ from lib.store import runs
 from lib.store.database import Database
 from lib.termination import reap_adopted
 
+P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -84,24 +85,24 @@ class Supervisor:
         for job, event in self._poll(until):
             if not job.done and job.child is not None:
                 if event == "exit":
-                    self.contained(job, lambda job=job: job.on_exit(datetime.now(UTC), time.monotonic()))  # type: ignore[misc]
+                    self.contained(job, job.on_exit, datetime.now(UTC), time.monotonic())
                 elif job.child.output_open:
                     self.contained(job, job.on_output)
         self._obey_signals()
         monotonic = time.monotonic()
         for job in self.jobs:
             if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
-                self.contained(job, lambda job=job: job.on_time(datetime.now(UTC), time.monotonic()))  # type: ignore[misc]
+                self.contained(job, job.on_time, datetime.now(UTC), time.monotonic())
         self._heartbeat(monotonic)
         finished = [job for job in self.jobs if job.done]
         self.jobs = [job for job in self.jobs if not job.done]
         for job in finished:
             self.on_done(job)
 
-    def contained(self, job: Job, reaction: Callable[[], None]) -> None:
+    def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """One run's trouble never stops the others; only the database is everybody's."""
         try:
-            reaction()
+            reaction(*arguments, **named)
         except sqlite3.Error:
             raise
         except Exception as error:

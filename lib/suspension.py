@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from lib import messages
 from lib.context import Context
@@ -24,7 +24,7 @@ def write_suspension(context: Context, task: Task, now: datetime) -> None:
             return  # another tick has written it this very moment
         context.log.error("suspension_not_written", task_id=task.id, error=str(error))
         alert = messages.suspension_failed_alert(task, str(error))
-        outbox.add_alert_once_per(context.db, alert, timedelta(days=1), now)
+        outbox.add_alert_once_per(context.db, outbox.DAY, alert, now)
         return
     tasks.suspension_written(context.db, task.id)
 

@@ -26,7 +26,7 @@ from lib.model import Alert, CatchUp, Facts, Occurrence, Rung, RunStatus, SkipRe
 from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, recover
-from lib.schedule import Interval, Reboot, Schedule, parse_schedule
+from lib.schedule import Cron, Interval, Reboot, Schedule, parse_schedule
 from lib.store import outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
@@ -39,7 +39,6 @@ from lib.zones import get_zone
 
 # Cron comes every minute; five without it are an outage.
 OUTAGE_AFTER = timedelta(minutes=5)
-REPEAT_ALERTS_AFTER = timedelta(hours=1)
 LOOK_FOR_SLOT_EVERY = 1.0
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
@@ -180,10 +179,9 @@ class Tick:
         self._recover(now)
         facts = tasks.all_facts(context.db)
         self._tell_of_a_clock_ahead(facts, now)
-        by_id = {task.id.lower(): task for task in self.catalog.tasks}
-        for fact in facts.values():
-            if fact.suspend_pending and fact.task_id.lower() in by_id:
-                write_suspension(context, by_id[fact.task_id.lower()], now)
+        for task in self.catalog.tasks:
+            if (fact := facts.get(task.id.lower())) and fact.suspend_pending:
+                write_suspension(context, task, now)
         decisions = [found for task in self.catalog.tasks if (found := self._decided(task, facts, now)) is not None]
         self._write_off_rejected(now, facts)
         for decision in decisions:
@@ -195,8 +193,8 @@ class Tick:
             return decide(now, task, facts, boot_id())
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             self.context.log.error("not_decided", task_id=task.id, traceback=traceback.format_exc())
-            alert, _ = messages.crash_alert(f"{task.id}: {type(error).__name__}: {error}")
-            outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, now)
+            alert = messages.not_decided_alert(task, f"{type(error).__name__}: {error}")
+            outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
             return None
 
     def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
@@ -206,7 +204,6 @@ class Tick:
         starts = spread_catch_ups((decision.plan.starts[0] for decision in decisions), now)
         fresh = [Queued(start, by_key[start.key], now) for start in starts if start.key not in waiting]
         self.report.due += len(fresh)
-        self.report.decisions += [queued.decision for queued in fresh]
         # Oldest due first.
         self.queue = sorted(self.queue + fresh, key=lambda queued: (queued.occurrence.at, queued.occurrence.task_id))
 
@@ -231,12 +228,13 @@ class Tick:
 
     def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
         """A task whose file broke is still due; its occurrences say that they could not run."""
-        rejected = {file.path for file in self.catalog.rejected}
-        if not rejected:
+        if not self.catalog.rejected:
             return
         for known in tasks.remembered(self.context.db):
             fact = facts.get(known.task_id.lower())
-            if known.path in rejected and known.enabled and fact is not None and not fact.suspend_pending:
+            if fact is None or fact.suspend_pending or not known.enabled:
+                continue
+            if self.catalog.rejects(known.path):
                 self._write_off_one_rejected(known, fact, now)
 
     def _write_off_one_rejected(self, known: Remembered, facts: Facts, now: datetime) -> None:
@@ -259,23 +257,23 @@ class Tick:
 
     def _refuse_duplicates(self, now: datetime) -> None:
         alert = messages.duplicates_alert(self.report.duplicates)
-        outbox.add_alert_once_per(self.context.db, alert, REPEAT_ALERTS_AFTER, now)
+        outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
         self.queue.clear()
 
     def _tell_of_a_clock_ahead(self, facts: dict[str, Facts], now: datetime) -> None:
         """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
         silent for that long, and somebody must know."""
-        ahead = {fact.task_id: fact.last_occurrence for fact in facts.values() if fact.last_occurrence}
-        ahead = {task_id: at for task_id, at in ahead.items() if at > now + CLOCK_AHEAD}
+        on_the_clock = (task.id for task in self.catalog.tasks if isinstance(task.schedule, Cron))
+        last = {task_id: facts[task_id.lower()].last_occurrence for task_id in on_the_clock if task_id.lower() in facts}
+        ahead = {task_id: at for task_id, at in last.items() if at is not None and at > now + CLOCK_AHEAD}
         if ahead:
             until = f"{max(ahead.values()).astimezone(get_zone(self.context.settings.config.timezone)):%Y-%m-%d %H:%M}"
             alert = messages.clock_alert(sorted(ahead), until)
-            outbox.add_alert_once_per(self.context.db, alert, timedelta(days=1), now)
+            outbox.add_alert_once_per(self.context.db, outbox.DAY, alert, now)
 
     def _recover(self, now: datetime) -> None:
-        by_id = {task.id.lower(): task for task in self.catalog.tasks}
-        recover(self.context, by_id, now, time.monotonic(), self.supervisor.add)
+        recover(self.context, self.catalog.by_id, now, time.monotonic(), self.supervisor.add)
 
     # --- running -----------------------------------------------------------------------------------------------
 
@@ -284,7 +282,8 @@ class Tick:
         while not self.supervisor.stopping or self.supervisor.jobs:
             until: float | None = None
             if not self.supervisor.stopping:
-                if self._next_pass_at() is not None and time.monotonic() >= (self._next_pass_at() or 0):
+                next_pass = self._next_pass_at()
+                if next_pass is not None and time.monotonic() >= next_pass:
                     self._pass()
                 if self._recover_again:
                     self._recover_again = False
@@ -372,7 +371,7 @@ class Tick:
             context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
         )  # fmt: skip
-        self.supervisor.contained(execution, lambda: execution.begin(Rung.RUN, now, time.monotonic()))
+        self.supervisor.contained(execution, execution.begin, Rung.RUN, now, time.monotonic())
         self.supervisor.add(execution)
         return Started.YES
 

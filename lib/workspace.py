@@ -57,7 +57,7 @@ class Workspace:
 def find_workspace(option: str | None, environment: Mapping[str, str], default: Path) -> Workspace:
     """`--workspace`, else TICKDOWN_HOME, else the folder of scheduler.py."""
     chosen = option or environment.get("TICKDOWN_HOME")
-    root = Path(chosen).expanduser().resolve() if chosen else default.resolve()
+    root = Path(os.path.expanduser(chosen)).resolve() if chosen else default.resolve()
     if not root.is_dir():
         raise TickdownError(f"workspace {root}: no such folder", Exit.USAGE)
     if not (root / "tasks").is_dir():

@@ -380,6 +380,14 @@ def test_a_digest_is_short_enough_for_telegram(workspace: Workspace, telegram: T
     assert outbox(workspace) == [("rejected", "sent")] * 60
 
 
+def fail_with_alerts_to(workspace: Workspace, server: socket.socket) -> None:
+    """A task that will fail, and a Telegram that is this socket."""
+    (workspace.root / ".env").write_text("TELEGRAM_BOT_TOKEN=12345678\n")
+    address = f"http://127.0.0.1:{server.getsockname()[1]}"
+    workspace.config(f"notify: {{telegram: {{base_url: '{address}'}}, destinations: {{a: {{chat: 1}}}}}}\n")
+    workspace.task("job", "exit 1", schedule="1h")
+
+
 def test_a_server_that_answers_in_drips_does_not_hold_a_tick_for_ever(workspace: Workspace) -> None:
     """A byte now and then begins the timeout of a read anew; the whole has a limit too."""
     stop = threading.Event()
@@ -397,12 +405,7 @@ def test_a_server_that_answers_in_drips_does_not_hold_a_tick_for_ever(workspace:
 
         thread = threading.Thread(target=drip)
         thread.start()
-        (workspace.root / ".env").write_text("TELEGRAM_BOT_TOKEN=12345678\n")
-        port = server.getsockname()[1]
-        workspace.config(
-            f"notify: {{telegram: {{base_url: 'http://127.0.0.1:{port}'}}, destinations: {{a: {{chat: 1}}}}}}\n"
-        )
-        workspace.task("job", "exit 1", schedule="1h")
+        fail_with_alerts_to(workspace, server)
         try:
             workspace.tick()
         finally:
@@ -475,12 +478,7 @@ def test_an_answer_in_several_chunks_is_understood(workspace: Workspace) -> None
 
         thread = threading.Thread(target=reply)
         thread.start()
-        (workspace.root / ".env").write_text("TELEGRAM_BOT_TOKEN=12345678\n")
-        port = server.getsockname()[1]
-        workspace.config(
-            f"notify: {{telegram: {{base_url: 'http://127.0.0.1:{port}'}}, destinations: {{a: {{chat: 1}}}}}}\n"
-        )
-        workspace.task("job", "exit 1", schedule="1h")
+        fail_with_alerts_to(workspace, server)
         workspace.tick()
         thread.join()
     assert workspace.sql("SELECT status FROM alerts") == [("sent",)]

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Telegram, Workspace, alive, wait_for
+from tests.helpers import Gate, Telegram, Workspace, alive, wait_for
 
 WAIT_FOR_GO = "until [ -e go ]; do sleep 0.02; done"
 
@@ -571,3 +571,14 @@ def test_without_bash_a_shell_task_runs_with_sh(workspace: Workspace) -> None:
     workspace.task("a", 'echo "$0"', schedule="1h")
     workspace.tick()
     assert "/bin/sh\n" in workspace.log_text(workspace.last_run("a"))
+
+
+def test_a_running_task_renews_its_heartbeat(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    workspace.task("long", gate.command, schedule="1h")
+    tick = workspace.start("tick")
+    gate.wait()
+    wait_for(lambda: workspace.sql("SELECT 1 FROM task_runs WHERE heartbeat_at > started_at"))
+    gate.open()
+    tick.communicate()
+    assert workspace.last_run("long")["status"] == "success"

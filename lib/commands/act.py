@@ -359,9 +359,8 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
 
 
 def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
-    tasks_by_id = {task.id.lower(): task for task in catalog.tasks}
     with Supervisor(context.db, on_done=lambda job: None) as supervisor:
-        recover(context, tasks_by_id, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
+        recover(context, catalog.by_id, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
         while supervisor.jobs:
             supervisor.wait(None)
 

@@ -13,6 +13,7 @@ from lib.store.tickets import open_ticket
 from lib.times import from_store, to_store
 
 LEASE = timedelta(seconds=90)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def add_alert(connection: sqlite3.Connection, alert: Alert, now: datetime) -> No
     )  # fmt: skip
 
 
-def add_alert_once_per(db: Database, alert: Alert, period: timedelta, now: datetime) -> bool:
+def add_alert_once_per(db: Database, period: timedelta, alert: Alert, now: datetime) -> bool:
     """For trouble that every tick would report again."""
     with db.transaction() as connection:
         row = connection.execute(

@@ -62,9 +62,8 @@ def sync(db: Database, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt
 
 
 def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
-    """Not one that is there but broken, lies in a folder that can't be read, or came after the files were read."""
-    known = any(row["path"] == file.path or row["path"].startswith(f"{file.path}/") for file in catalog.rejected)
-    return not known and from_store(row["first_seen"]) < catalog.loaded_at
+    """Not one that is there but can't be used, or that came after the files were read."""
+    return not catalog.rejects(row["path"]) and from_store(row["first_seen"]) < catalog.loaded_at
 
 
 _MEET = (

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from lib.model import Alert
 from lib.store.database import Database
 from lib.store.outbox import add_alert
-from lib.times import maybe_from_store, to_store
+from lib.times import from_store, maybe_from_store, to_store
 
 KEEP_HEARTBEATS = timedelta(days=7)
 KEEP_SNAPSHOTS = timedelta(days=30)
@@ -41,15 +41,20 @@ def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib:
 
 
 def claim_daily(db: Database, name: str, now: datetime) -> bool:
-    """True for one caller a day."""
+    """True for one caller a day. Asked first without the write lock: almost every tick is told no."""
+    if _done_today(db, name, now):
+        return False
     with db.transaction() as connection:
-        row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
-        last = maybe_from_store(row["value"]) if row else None
-        # A clock that was set back must not keep the work from ever being done again.
-        if last is not None and timedelta(0) <= now - last < timedelta(days=1):
+        if _done_today(db, name, now):
             return False
         connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, to_store(now)))
     return True
+
+
+def _done_today(db: Database, name: str, now: datetime) -> bool:
+    row = db.one("SELECT value FROM meta WHERE name = ?", name)
+    # A clock that was set back must not keep the work from ever being done again.
+    return row is not None and timedelta(0) <= now - from_store(row["value"]) < timedelta(days=1)
 
 
 def remove_old_runs(db: Database, before: datetime) -> list[str | None]:
