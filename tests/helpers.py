@@ -42,6 +42,12 @@ def alive(pid: int) -> bool:
     return state not in ("Z", "X")
 
 
+def kill(pid: int) -> None:
+    """SIGKILL, and until it has taken effect: a process goes on for a moment after it was sent."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not alive(pid), f"the end of {pid}")
+
+
 def start_together(commands: list[list[str]], **more: Any) -> list[subprocess.CompletedProcess[str]]:
     """Start commands at the same instant and wait for all: each waits before a FIFO until all of them are there."""
     with tempfile.TemporaryDirectory() as folder:

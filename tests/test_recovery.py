@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Workspace, alive, wait_for
+from tests.helpers import Workspace, alive, kill, wait_for
 
 # The first attempt hangs until it is ended from outside; a later one does its work.
 HANG_ONCE = "echo $TICKDOWN_ATTEMPT >> starts; echo $$ > pid; [ $TICKDOWN_ATTEMPT != 1 ] || exec sleep 1000"
@@ -121,7 +121,7 @@ def test_a_leftover_in_a_session_of_its_own_is_found(workspace: Workspace) -> No
     leftovers = [number_in(workspace.root / name) for name in ("pid", "daemon")]
     kill_9(tick)
     # Even when the process that led the group is gone.
-    os.kill(leftovers[0], signal.SIGKILL)
+    kill(leftovers[0])
     workspace.tick()
     assert not any(map(alive, leftovers))
     assert_run_again(workspace)
@@ -190,7 +190,7 @@ def test_a_run_from_before_a_reboot_is_an_orphan_whatever_lives_under_its_pid_no
 ) -> None:
     workspace.task("a", HANG_ONCE, schedule="1h")
     kill_9(started_tick(workspace))
-    os.kill(number_in(workspace.root / "pid"), signal.SIGKILL)  # a reboot leaves nothing
+    kill(number_in(workspace.root / "pid"))  # a reboot leaves nothing
     # The same pid and even the same start time, in another life of the machine.
     started = int(Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19])
     workspace.sql(
@@ -206,7 +206,7 @@ def test_a_run_from_before_a_reboot_is_an_orphan_whatever_lives_under_its_pid_no
 def test_a_run_under_a_host_name_that_is_no_more_is_taken_over_when_its_heartbeat_stops(workspace: Workspace) -> None:
     workspace.task("a", HANG_ONCE, schedule="1h")
     kill_9(started_tick(workspace))
-    os.kill(number_in(workspace.root / "pid"), signal.SIGKILL)
+    kill(number_in(workspace.root / "pid"))
     workspace.sql("UPDATE task_runs SET host = 'old-name', owner_boot = 'earlier'")
     workspace.tick()
     assert workspace.last_run("a")["status"] == "running"  # its heart beat less than a minute ago
@@ -222,7 +222,7 @@ def test_a_process_group_from_before_a_reboot_is_never_signalled(
 ) -> None:
     workspace.task("a", HANG_ONCE, schedule="1h")
     kill_9(started_tick(workspace))
-    os.kill(number_in(workspace.root / "pid"), signal.SIGKILL)
+    kill(number_in(workspace.root / "pid"))
     started = int(Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19])
     workspace.sql("UPDATE task_runs SET owner_boot = 'earlier'")
     edit_lock(workspace, "a", pgid=bystander.pid, pgid_started=started, boot_id="earlier")
@@ -262,7 +262,7 @@ def test_a_tick_that_is_stopped_while_taking_over_leaves_the_run_to_the_next(wor
     taking_over.communicate()
     assert taking_over.returncode == 143
     assert workspace.last_run("a")["status"] == "running"
-    os.kill(number_in(workspace.root / "pid"), signal.SIGKILL)
+    kill(number_in(workspace.root / "pid"))
     workspace.tick()
     assert_run_again(workspace)
 
@@ -391,7 +391,7 @@ def test_a_lock_is_never_inherited_by_what_a_task_leaves_behind(workspace: Works
     assert workspace.cli("run", "a").returncode == 0
     second = number_in(workspace.root / "pid")
     for pid in (first, second):
-        os.kill(pid, signal.SIGKILL)
+        kill(pid)
 
 
 def test_garbage_in_a_lock_file_harms_nobody(workspace: Workspace) -> None:

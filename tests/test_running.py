@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Gate, Telegram, Workspace, alive, wait_for
+from tests.helpers import Gate, Telegram, Workspace, alive, kill, wait_for
 
 WAIT_FOR_GO = "until [ -e go ]; do sleep 0.02; done"
 
@@ -271,7 +271,7 @@ def test_a_background_child_that_keeps_the_output_open_does_not_hold_the_run(wor
     child = pid_in(workspace, "pid")
     assert a_run["status"] == "success" and output(workspace, a_run) == "done\n"
     assert alive(child)  # after a normal end it is left alone
-    os.kill(child, signal.SIGKILL)
+    kill(child)
 
 
 def test_output_that_is_no_text_is_kept_byte_by_byte(workspace: Workspace) -> None:
