@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint clean
+.PHONY: run test live lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
@@ -16,6 +16,10 @@ run: $(VENV)/ready
 # More workers than cores: some tests wait for real time (cron's minute, SIGTERM's grace) and need no processor.
 test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 4 --dist worksteal
+
+# Real ticks across a change of the clock that really happens: about 5 minutes, so not part of `make test`.
+live: $(VENV)/ready-dev
+	$(BIN)/python -m pytest tests/live -n 2 -o faulthandler_timeout=400
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, time, timedelta, tzinfo
 
-_UNITS = {
+UNITS = {
     "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
     "m": 60, "min": 60, "mins": 60, "minute": 60, "minutes": 60,
     "h": 3600, "hr": 3600, "hrs": 3600, "hour": 3600, "hours": 3600,
@@ -32,7 +32,7 @@ def parse_duration(text: str, *, allow_zero: bool = False) -> timedelta:
         raise ValueError(f"{text!r} is negative; write {DURATION_FORMS}")
     if not unit:
         raise ValueError(f"{text!r} has no unit; write {DURATION_FORMS}")
-    seconds_per_unit = _UNITS.get(unit.lower())
+    seconds_per_unit = UNITS.get(unit.lower())
     if seconds_per_unit is None:
         raise ValueError(f"{text!r} has the unknown unit {unit!r}; write {DURATION_FORMS}")
     return checked_duration(float(number) * seconds_per_unit, text, allow_zero=allow_zero)
@@ -115,6 +115,14 @@ def iso(moment: datetime | None, zone: tzinfo) -> str | None:
     if moment is None:
         return None
     return moment.astimezone(zone).isoformat(timespec="milliseconds" if moment.microsecond else "seconds")
+
+
+def parse_clock(text: str) -> time:
+    """A time of day: `9:00` or `09:00`."""
+    match = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", text)
+    if match is None or int(match[1]) > 23 or int(match[2]) > 59:
+        raise ValueError(f"{text!r} is not a time of day; write hours and minutes from 00:00 to 23:59")
+    return time(int(match[1]), int(match[2]))
 
 
 def parse_moment(text: str, zone: tzinfo, now: datetime) -> datetime:
