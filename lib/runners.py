@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import shutil
@@ -10,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lib.task import Task
+from lib.http_call import REQUEST_VARIABLE
+from lib.task import Request, Task
 from lib.workspace import Workspace, fill
 
 INTERPRETERS = {".py": sys.executable, ".sh": "bash", ".js": "node"}
@@ -47,8 +49,27 @@ def prepare(
         filled[name] = value
     filled.update(run)
     cwd = working_folder(task, workspace, cwd_policies)
+    if task.request is not None:
+        filled[REQUEST_VARIABLE] = json.dumps(_filled_request(task.request, filled))
+        return Command([sys.executable, "-P", str(Path(__file__).with_name("http_call.py"))], cwd, filled)
     argv = _shell(task.command) if task.run_as == "shell" else _script(task.command, cwd)
     return Command(argv, cwd, filled)
+
+
+def _filled_request(request: Request, environment: Mapping[str, str]) -> dict[str, object]:
+    def filled(field: str, text: str) -> str:
+        value, missing = fill(text, environment)
+        if missing:
+            raise CannotRun(f"{field}: ${{{missing[0]}}} is set neither in the environment nor in .env")
+        return value
+
+    return {
+        "method": request.method,
+        "url": filled("url", request.url),
+        "headers": {name: filled("headers", value) for name, value in request.headers.items()},
+        "body": filled("body", request.body),
+        "expect_status": request.expect_status,
+    }
 
 
 def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
