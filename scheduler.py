@@ -61,6 +61,16 @@ def build_parser() -> argparse.ArgumentParser:
 
     command("show", "everything about one task").add_argument("id", metavar="ID")
 
+    command("why", "what was decided about a task, and what comes next").add_argument("id", metavar="ID")
+
+    coming = command("next", "the coming runs")
+    coming.add_argument("id", metavar="ID", nargs="?")
+    coming.add_argument("--count", metavar="N", type=_how_many, default=10, help="how many (default 10)")
+
+    simulate = command("simulate", "the load of a time to come, without running anything")
+    simulate.add_argument("--from", dest="from_", metavar="A", help="a date or time (default: now)")
+    simulate.add_argument("--to", metavar="B", help="a date, a time or a duration, as in 7d (default: 24 hours later)")
+
     logs = command("logs", "the output of a run")
     logs.add_argument("name", metavar="ID|RUN", help="a task (its last run) or a run")
     logs.add_argument("-f", "--follow", action="store_true", help="go on until the run ends")
@@ -78,11 +88,34 @@ def build_parser() -> argparse.ArgumentParser:
     end.add_argument("--until", metavar="T", help="until a time, as in 09:00 or 2026-06-01")
 
     command("resume", "let a task run again, counted from now").add_argument("id", metavar="ID")
+    command("retry", "run the last failed occurrence again, now").add_argument("id", metavar="ID")
+    command("cancel", "retire a task: its file stays, it does not run any more").add_argument("id", metavar="ID")
+
+    add = command("add", "write a task file from one sentence")
+    add.add_argument("sentence", metavar="SENTENCE", help="'every monday at 09:00: run the report'")
+    what = add.add_mutually_exclusive_group(required=True)
+    what.add_argument("--command", dest="shell_command", metavar="C", help="what to run")
+    what.add_argument("--as", dest="agent", metavar="AGENT", help="let an agent do it (not available in this version)")
+    what.add_argument("--url", metavar="URL", help="call this address")
+    add.add_argument("--id", metavar="ID", help="the task's id (default: from the message)")
+
+    hint = command("hint", "bend the schedule of a task for a while")
+    hint.add_argument("id", metavar="ID")
+    hint.add_argument("--every", metavar="D", help="run this often, as in 1m, in place of the schedule")
+    hint.add_argument("--at", metavar="T", help="run once then: 09:00, a date, or a phrase such as 'in 30 minutes'")
+    hint.add_argument(
+        "--for", dest="for_", metavar="D", help="how long the hint holds (default: until cleared or used)"
+    )
+    hint.add_argument("--reason", metavar="TEXT", default="", help="why, for `why` and `show`")
+    hint.add_argument("--clear", action="store_true", help="forget the hints of the task")
+
     command("stop", "end the run that is going on").add_argument("id", metavar="ID")
     command("prune", "remove old runs and logs now")
     return parser
 
 
+# What is installed by `make run`; see requirements.txt.
+PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
 STATES = [state.value for state in TaskState]
 STATUSES = [status.value for status in RunStatus]
 
@@ -116,6 +149,16 @@ def _see_to_the_streams() -> None:
             stream.reconfigure(errors="replace")  # cron's locale may know no more than ASCII
 
 
+def _with_our_own_python(error: ModuleNotFoundError) -> int:
+    """Started with a Python that lacks the packages, as `./scheduler.py` in a task is: go on with the one in .venv."""
+    folder = Path(__file__).resolve().parent
+    python = folder / ".venv" / "bin" / "python"
+    if python.exists() and Path(sys.prefix).resolve() != (folder / ".venv").resolve():
+        os.execv(python, [str(python), *sys.argv])
+    print(f"scheduler.py: {error}; `make run` in {folder} installs what is needed", file=sys.stderr)
+    return int(Exit.FAILED)
+
+
 def main(argv: list[str] | None = None) -> int:
     _see_to_the_streams()
     arguments = build_parser().parse_args(argv)
@@ -130,6 +173,10 @@ def main(argv: list[str] | None = None) -> int:
 
             report_stopped(getattr(arguments, "found_workspace", None), error)
         return int(error.code)
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in PACKAGES:
+            raise
+        return _with_our_own_python(error)
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
@@ -143,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def dispatch(arguments: argparse.Namespace) -> Exit:
-    from lib.commands import act, check, look
+    from lib import commands as do
     from lib.views import Screen
     from lib.workspace import find_workspace
 
@@ -153,29 +200,45 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
     screen = Screen(app.redactor, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
-            return act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)
+            return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)
         case "run":
-            return act.run(app, screen, arguments.id, arguments.heal, arguments.key, arguments.dry_run)
+            return do.act.run(app, screen, arguments.id, arguments.heal, arguments.key, arguments.dry_run)
         case "list":
-            return look.list_tasks(app, screen, arguments.tag, arguments.state)
+            return do.look.list_tasks(app, screen, arguments.tag, arguments.state)
         case "history":
-            return look.history(app, screen, arguments.id, arguments.limit, arguments.status, arguments.since)
+            return do.look.history(app, screen, arguments.id, arguments.limit, arguments.status, arguments.since)
         case "show":
-            return look.show(app, screen, arguments.id)
+            return do.look.show(app, screen, arguments.id)
+        case "why":
+            return do.ahead.why(app, screen, arguments.id)
+        case "next":
+            return do.ahead.next_runs(app, screen, arguments.id, arguments.count)
+        case "simulate":
+            return do.ahead.simulation(app, screen, arguments.from_, arguments.to)
         case "logs":
-            return look.logs(app, screen, arguments.name, arguments.follow, arguments.raw)
+            return do.look.logs(app, screen, arguments.name, arguments.follow, arguments.raw)
         case "validate":
-            return check.validate(app, screen, arguments.paths, problems)
+            return do.check.validate(app, screen, arguments.paths, problems)
         case "doctor":
-            return check.doctor(app, screen, problems)
+            return do.check.doctor(app, screen, problems)
         case "pause":
-            return act.pause(app, screen, arguments.id, arguments.for_, arguments.until)
+            return do.steer.pause(app, screen, arguments.id, arguments.for_, arguments.until)
         case "resume":
-            return act.resume(app, screen, arguments.id)
+            return do.steer.resume(app, screen, arguments.id)
+        case "cancel":
+            return do.steer.cancel(app, screen, arguments.id)
+        case "add":
+            what = (arguments.shell_command, arguments.agent, arguments.url)
+            return do.add.add(app, screen, arguments.sentence, *what, arguments.id)
+        case "hint":
+            when = (arguments.every, arguments.at, arguments.for_)
+            return do.steer.hint(app, screen, arguments.id, *when, arguments.reason, arguments.clear)
+        case "retry":
+            return do.act.retry(app, screen, arguments.id)
         case "stop":
-            return act.stop(app, screen, arguments.id)
+            return do.act.stop(app, screen, arguments.id)
         case "prune":
-            return act.prune(app, screen)
+            return do.act.prune(app, screen)
     raise AssertionError(arguments.command)
 
 
@@ -187,7 +250,7 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
     try:
         return make_app(workspace), []
     except SettingsError as error:
-        if command not in ("list", "history", "show", "logs", "stop", "validate", "doctor"):
+        if command not in ("list", "history", "show", "why", "next", "simulate", "logs", "stop", "validate", "doctor"):
             raise
         if command not in ("validate", "doctor"):
             print(f"scheduler.py: {error}", file=sys.stderr)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from lib.catalog import Catalog, load_catalog, unknown_id
+from lib.catalog import Catalog, load_catalog, past_dates, unknown_id, without_past_dates
 from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import TickdownError
@@ -31,7 +31,12 @@ class App:
     log: Log
 
     def catalog(self) -> Catalog:
+        """The files as they are; see `reject_past_dates` for what only the store can tell of them."""
         return load_catalog(self.workspace, self.settings.config.surroundings())
+
+    def open(self, now: datetime) -> tuple[Catalog, Database]:
+        db = self.database()
+        return reject_past_dates(self.catalog(), db, now), db
 
     def database_path(self) -> Path:
         return self.workspace.root / os.path.expanduser(self.settings.config.database)
@@ -55,6 +60,14 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
     config = settings.config
     redactor = Redactor(secrets_in(settings.env_file, settings.environment, [config.notify.token]))
     return App(workspace, settings, redactor, Log(workspace.logs, redactor))
+
+
+def reject_past_dates(catalog: Catalog, db: Database, now: datetime) -> Catalog:
+    """`on DATE` is an error if it had passed before anybody saw it."""
+    if not past_dates(catalog, now):
+        return catalog
+    met = {known.task_id.lower(): (known.schedule, known.timezone) for known in tasks.remembered(db) if known.enabled}
+    return without_past_dates(catalog, met, now)
 
 
 def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:

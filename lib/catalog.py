@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lib.chains import chain_problems
 from lib.errors import Exit, TickdownError
 from lib.near import nearest
+from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.workspace import UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
@@ -100,7 +102,48 @@ def unknown_id(task_id: str, known: Iterable[str]) -> TickdownError:
 def load_catalog(workspace: Workspace, known: Surroundings) -> Catalog:
     now = datetime.now(UTC)
     files = [load_file(path, workspace, known) for path in find_files(workspace.tasks)]
-    return Catalog(tuple(sorted(files, key=lambda file: file.path)), now)
+    return Catalog(tuple(sorted(_chained(files), key=lambda file: file.path)), now)
+
+
+def _chained(files: list[TaskFile]) -> list[TaskFile]:
+    """Reject those whose `after` leads nowhere or in a circle."""
+    tasks = [file.task for file in files if file.task is not None]
+    if not any(task.after for task in tasks):
+        return files
+    others = [file.task_id for file in files if file.task is None and file.task_id]
+    problems = chain_problems(tasks, others, all_known=all(file.task_id for file in files))
+    wrong = {task.path: problems[task.id.lower()] for task in tasks if task.id.lower() in problems}
+    return [_rejected(file, "after", wrong[file.path]) if file.path in wrong else file for file in files]
+
+
+def _rejected(file: TaskFile, field: str, message: str) -> TaskFile:
+    assert file.task is not None
+    problem = Problem(file.task.lines.get(field, 1), field, message)
+    return replace(file, task=None, problems=(*file.problems, problem))
+
+
+def past_dates(catalog: Catalog, now: datetime) -> bool:
+    return any(_date_passed(task, now) for task in catalog.tasks)
+
+
+def without_past_dates(catalog: Catalog, met: Mapping[str, tuple[str, str]], now: datetime) -> Catalog:
+    """Reject `on DATE` that had passed when it was first seen. `met` are the schedules and zones seen enabled before, by
+    lower-case id: their date was yet to come then, and what was missed is caught up as the task says."""
+    files = []
+    for file in catalog.files:
+        task = file.task
+        known = met.get(task.id.lower()) if task is not None else None
+        if task is not None and _date_passed(task, now) and known != (task.schedule.text, task.timezone):
+            message = f"{task.schedule.text!r} is in the past; give a date to come, or `enabled: false`"
+            file = _rejected(file, "schedule", message)
+        files.append(file)
+    return replace(catalog, files=tuple(files))
+
+
+def _date_passed(task: Task, now: datetime) -> bool:
+    schedule = task.schedule
+    dated = task.enabled and isinstance(schedule, OneShot) and schedule.once.day is not None
+    return dated and isinstance(schedule, OneShot) and schedule.moment(now) <= now
 
 
 def find_files(folder: Path, *, is_top: bool = True) -> Iterator[Path]:
@@ -123,8 +166,12 @@ def find_files(folder: Path, *, is_top: bool = True) -> Iterator[Path]:
             continue
         if entry.is_dir(follow_symlinks=False):
             yield from find_files(Path(entry.path), is_top=False)
-        elif entry.name.endswith(".md") and entry.name != "README.md":
+        elif is_task_file(entry.name):
             yield Path(entry.path)
+
+
+def is_task_file(name: str) -> bool:
+    return name.endswith(".md") and name != "README.md" and not name.startswith((".", "_"))
 
 
 def load_file(path: Path, workspace: Workspace, known: Surroundings) -> TaskFile:

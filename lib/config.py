@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from datetime import time, timedelta
 from pathlib import Path
 
+from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
-from lib.task import NOT_YET, Surroundings
+from lib.task import NOT_YET, Surroundings, read_blackouts
 from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file
 from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
@@ -22,7 +23,7 @@ NOTIFY_KEYS = ("telegram", "destinations", "default", "quiet_hours")
 TELEGRAM_KEYS = ("token", "base_url")
 DESTINATION_KEYS = ("chat", "thread")
 # Keys of later versions, with the value that changes nothing.
-LATER = {"groups": None, "blackout": None, "agents": None, "healer": None, "heal_timeout": "15m", "heals_per_day": "20",
+LATER = {"agents": None, "healer": None, "heal_timeout": "15m", "heals_per_day": "20",
          "budget_usd_per_day": None}  # fmt: skip
 DEFAULT_DATABASE = "state/tickdown.db"
 
@@ -52,14 +53,18 @@ class Notify:
 class Config:
     timezone: str = "local"
     max_concurrent: int = 5
+    groups: Mapping[str, int] = field(default_factory=dict)
     cwd_policies: Mapping[str, str] = field(default_factory=dict)
+    blackout: tuple[Blackout, ...] = ()
     database: str = DEFAULT_DATABASE
     keep_runs: timedelta = timedelta(days=90)
     ping_url: str = ""
     notify: Notify = Notify()
 
     def surroundings(self) -> Surroundings:
-        return Surroundings(self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies))
+        return Surroundings(
+            self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies), tuple(self.groups), self.blackout
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +124,9 @@ def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, lis
     config = Config(
         timezone=fields.read("timezone", "local", _zone),
         max_concurrent=fields.whole("max_concurrent", 5, least=1, most=1000),
+        groups=_groups(fields),
         cwd_policies=_texts(fields, "cwd_policies"),
+        blackout=read_blackouts(fields),
         database=_database(fields),
         keep_runs=fields.duration("keep_runs", timedelta(days=90)) or timedelta(days=90),
         ping_url=_url(fields, "ping_url", "", environment),
@@ -145,6 +152,16 @@ def _texts(fields: Fields, name: str) -> dict[str, str]:
             result[key] = as_text(node)
         except ValueError as error:
             fields.refuse(f"{name}.{key}", str(error), node.line)
+    return result
+
+
+def _groups(fields: Fields) -> dict[str, int]:
+    result = {}
+    for name, node in fields.mapping("groups"):
+        try:
+            result[name] = as_whole(node, 1, 1000)
+        except ValueError as error:
+            fields.refuse(f"groups.{name}", str(error), node.line)
     return result
 
 

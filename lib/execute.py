@@ -18,9 +18,10 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from lib import messages
+from lib.closing import write_closing
 from lib.context import Context
 from lib.errors import TickdownError
-from lib.governor import next_run
+from lib.governor import is_spent, next_run
 from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, judge, next_step
 from lib.lock import Holder, TaskLock
 from lib.model import ErrorClass, Facts, Occurrence, Run, Rung, RunStatus, Source
@@ -28,7 +29,6 @@ from lib.process import PIPE_BYTES, Child, boot_id
 from lib.runlog import RunLog
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.store import runs, tasks
-from lib.suspension import write_suspension
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
@@ -143,6 +143,7 @@ class Execution:
             "TICKDOWN_SCHEDULED_FOR": self.scheduled_for.astimezone(self.task.zone).isoformat(timespec="seconds"),
             "TICKDOWN_NOTIFY_DEST": notify_to,
             "TICKDOWN_WORKSPACE": str(self.context.workspace.root),
+            "TICKDOWN_HOME": str(self.context.workspace.root),  # so that `scheduler.py hint …` in a task finds its way
             "TRACEPARENT": f"00-{self.trace_id}-{secrets.token_hex(8)}-01",
         }
         return prepare(
@@ -336,11 +337,14 @@ class Execution:
         outcome = replace(outcome, error=self.redactor.text(outcome.error) if outcome.error else None)
         summary = self._log.summary() if self._log else ""
         db = self.context.db
-        suspend = False
+        closing = None
         with db.transaction() as connection:
             facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=now)
             by_a_person = self._by_a_person or self.source is Source.MANUAL
-            verdict = None if retry_at is not None else judge(self.task, facts, outcome, now, by_a_person=by_a_person)
+            verdict = None
+            if retry_at is None:
+                last = self.source is not Source.MANUAL and is_spent(self.task, facts)
+                verdict = judge(self.task, facts, outcome, now, by_a_person=by_a_person, last_of_one_shot=last)
             ending = runs.Ending(
                 self.run_id, self.task.id, self.attempt, outcome, self._span(), summary, self.source, verdict,
                 retry_at=retry_at, retries_used=self.retries_used + 1,
@@ -355,11 +359,11 @@ class Execution:
                     tickets=messages.run_tickets(self.task, verdict, outcome, self.run_id),
                     note="It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None,
                 )
-                suspend = verdict.suspend
+                closing = verdict.closing
             recorded = runs.finish_run(connection, ending, now)
         self.outcome = outcome
-        if suspend and recorded:
-            write_suspension(self.context, self.task, now)
+        if closing is not None and recorded:
+            write_closing(self.context, self.task, now)
         level = self.context.log.info if outcome.status is RunStatus.SUCCESS else self.context.log.warning
         level(
             "run_finished", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, status=outcome.status,
@@ -450,7 +454,7 @@ def new_trace_id() -> str:
     return secrets.token_hex(16)
 
 
-def new_run(context: Context, occurrence: Occurrence, now: datetime) -> runs.NewRun:
+def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime) -> runs.NewRun:
     run_id = runs.new_run_id(now)
     log = context.workspace.relative(context.workspace.run_log(occurrence.task_id, run_id))
-    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log)
+    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group)

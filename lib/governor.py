@@ -1,23 +1,21 @@
-"""When a task runs next and why; whether a due occurrence starts, and if not, why not. No clock, no disk."""
+"""When a task runs next and why; whether a due occurrence starts, and if not, why not. No clock, no disk.
+
+What can start a task are its *lines*: the baseline schedule, an interval hint, a one-shot hint, the end of the tasks it
+comes after, a retry that was put off. Hints bend the baseline by four rules; then the clamps hold; then the earliest line
+counts; last, a pause wins over everything.
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from lib.model import CatchUp, DisabledReason, Facts, Occurrence, SkipReason, Source, TaskState
-from lib.schedule import (
-    Cron,
-    Interval,
-    Manual,
-    Reboot,
-    Schedule,
-    count_occurrences,
-    latest_occurrences,
-    next_after,
-)
+from lib.blackout import covering, first_free
+from lib.cron import Cron, count_occurrences, latest_occurrences, next_occurrence
+from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.schedule import Interval, Manual, OneShot, Reboot, Schedule
 from lib.task import Task
 
 # Cron comes once a minute; one beat may be lost before an occurrence counts as late.
@@ -27,6 +25,9 @@ LOOK_AHEAD = timedelta(seconds=60)
 MOST_CATCH_UPS = 24
 UNSPREAD_CATCH_UPS = 3
 SPREAD = timedelta(seconds=30)
+MOST_BACK_OFF = 32
+_MOST_SEARCH = 500  # occurrences looked at to find one outside the blackouts
+_MOMENT = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Plan:
     skipped: Unrun | None = None
     reason: SkipReason | None = None
     source: Source = Source.BASELINE_CRON
+    stays_due: bool = False  # what is skipped is only put off: it starts when the reason is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,93 +57,223 @@ class NextRun:
     source: Source | None
 
 
-NOTHING = Plan(reason=SkipReason.NOT_DUE)
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One line with the time that it asks for, and where that comes from."""
+
+    at: datetime
+    source: Source
+    note: str = ""
 
 
-def plan(now: datetime, task: Task, facts: Facts, boot_id: str) -> Plan:
-    if not task.enabled or facts.suspend_pending:
-        return Plan(reason=SkipReason.DISABLED)
-    if isinstance(task.schedule, Manual):
-        return Plan(reason=SkipReason.MANUAL_ONLY)
-    pending = pending_occurrences(now, task.id, task.schedule, task.jitter, facts, boot_id)
-    if pending is None:
-        return _follow_up(now, task, facts)
-    if facts.paused_until is not None and facts.paused_until > now:
-        return Plan(skipped=pending.all, reason=SkipReason.PAUSED, source=pending.source)
-    if facts.running:
-        # An interval counts from the end, and catch_up: all takes every occurrence in its turn: both just wait.
-        if isinstance(task.schedule, Cron) and task.catch_up is not CatchUp.ALL:
-            return Plan(skipped=pending.all, reason=SkipReason.ALREADY_RUNNING, source=pending.source)
-        return NOTHING
-    return _starts(now, task, facts, pending, boot_id)
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The next run, what else could have been it, and what made the choice."""
+
+    next: NextRun
+    candidates: tuple[Candidate, ...] = ()
+    because: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
+    """Occurrences of one line whose time to start has come."""
+
     all: Unrun
     latest: tuple[datetime, ...]
     source: Source
+    start_at: datetime
+    key: str | None = None
+    follows: str | None = None
+    not_before: datetime | None = None
+    by_clock: bool = False  # of a cron line: there will be another, so one that can't start is written off
+    apart: bool = False  # not of the schedule
+
+    @property
+    def can_be_late(self) -> bool:
+        """Whether it names a moment that can be missed, so that `catch_up` and `grace` have a say."""
+        return self.by_clock or self.source in (Source.ONE_SHOT, Source.AFTER)
 
 
-def pending_occurrences(
-    now: datetime, task_id: str, schedule: Schedule, jitter: timedelta | None, facts: Facts, boot_id: str
-) -> Pending | None:
-    """The occurrences since the last one taken up whose time to start has come."""
+NOTHING = Plan(reason=SkipReason.NOT_DUE)
+
+
+# --- what is due -----------------------------------------------------------------------------------------------
+
+
+def plan(now: datetime, task: Task, facts: Facts, boot_id: str) -> Plan:
+    if not task.enabled or facts.closing is not None:
+        return Plan(reason=SkipReason.DISABLED)
+    facts = without_expired(now, task, facts)
+    due = _due(now, task, facts, boot_id)
+    if not due:
+        idle = isinstance(task.schedule, Manual) and not facts.hints and not task.after
+        return Plan(reason=SkipReason.MANUAL_ONLY) if idle else NOTHING
+    what = _plan_of(now, task, facts, due[0])
+    if what is NOTHING:  # it waits, and must not hide what the clock names meanwhile
+        behind = [_plan_of(now, task, facts, line) for line in due[1:] if line.by_clock]
+        what = next((other for other in behind if not (other.starts or other.stays_due)), NOTHING)
+    return what
+
+
+def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
+    if paused(now, facts):
+        return _held(facts, pending, SkipReason.PAUSED)
+    if facts.running:
+        # catch_up: all takes every occurrence in its turn, and what can't be missed just waits for the end.
+        if not pending.can_be_late or (pending.by_clock and task.catch_up is CatchUp.ALL):
+            return NOTHING
+        return _held(facts, pending, SkipReason.ALREADY_RUNNING)
+    return _starts(now, task, facts, pending)
+
+
+def paused(now: datetime, facts: Facts) -> bool:
+    return facts.paused_until is not None and facts.paused_until > now
+
+
+def _held(facts: Facts, pending: Pending, reason: SkipReason, *, stays_due: bool = False) -> Plan:
+    if pending.by_clock and not stays_due:
+        return Plan(skipped=pending.all, reason=reason, source=pending.source)
+    if facts.deferred == pending.all.last:
+        return NOTHING  # it has its row
+    return Plan(skipped=pending.all, reason=reason, source=pending.source, stays_due=True)
+
+
+def _due(now: datetime, task: Task, facts: Facts, boot_id: str) -> list[Pending]:
+    """The lines that have come up, in the order of their turn."""
+    come = [line for line in _due_lines(now, task, facts, boot_id) if line.all.last <= now]
+    due = [line for line in come if line.start_at <= now + LOOK_AHEAD]
+    # A regular run does what the retry was to do. By the first occurrence of a line: the oldest has waited longest.
+    return sorted(due, key=lambda line: (line.source is Source.RETRY, line.all.first))
+
+
+def _due_lines(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[Pending]:
+    """Each line that has come up, clamped. Regular ones first: of two at the same moment the first is taken."""
+    interval, moment = _hints(facts)
+    regular = baseline_due(now, task, facts, boot_id) if interval is None else None
+    if regular is not None:
+        yield regular
+    hinted = [event for event in (_interval_event(interval, facts), _moment_event(moment)) if event is not None]
+    if interval is not None and moment is not None and hinted:
+        hinted = [min(hinted, key=lambda event: event.at)]
+    for event in hinted:
+        yield replace(_event(_clamped(event, task, facts)), apart=True)
+    latest = _latest_start(task, facts)
+    if latest is not None and latest <= now and regular is None and not facts.running:
+        yield replace(_event(Candidate(latest, Source.CLAMPED_MAX)), apart=True)
+    chained = chain_due(task, facts)
+    if chained is not None and task.after:
+        yield chained
+    if facts.retry_at is not None and facts.retry_follows is not None:
+        retry = _event(Candidate(facts.retry_at, Source.RETRY))
+        key = f"{task.id}@{facts.retry_follows}+retry"
+        yield replace(retry, key=key, follows=facts.retry_follows)
+
+
+def _event(event: Candidate) -> Pending:
+    return Pending(Unrun(event.at, event.at, 1), (event.at,), event.source, event.at)
+
+
+def chain_due(task: Task, facts: Facts) -> Pending | None:
+    """The start that the end of other tasks asks for."""
+    if facts.chained is None:
+        return None
+    start = _event(_not_too_early(Candidate(facts.chained.at, Source.AFTER), task, facts))
+    return replace(start, key=f"{task.id}@after:{facts.chained.run_id}", apart=True)
+
+
+def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pending | None:
+    """The occurrences of the schedule since the last one taken up whose time to start has come."""
+    schedule, since = task.schedule, _settled_until(facts)
     match schedule:
         case Manual():
             return None
         case Reboot():
-            due = [now] if boot_id != facts.boot_id and not facts.running else []
-            count, source = len(due), Source.REBOOT
-        case Interval(every=every):
-            at = facts.last_end + every if facts.last_end else facts.armed_at
-            due = [] if facts.running or at > now else [at]
-            count, source = len(due), Source.BASELINE_INTERVAL
+            if boot_id == facts.boot_id or facts.running:
+                return None
+            boot = _event(Candidate(min(facts.deferred or now, now), Source.REBOOT))
+            return replace(boot, key=f"{task.id}@boot-{boot_id}")
+        case OneShot():
+            at = schedule.moment(facts.anchored_at or facts.armed_at)
+            if at <= since:
+                return None
+            return replace(_event(Candidate(at, Source.ONE_SHOT)), start_at=start_time(task.id, at, task.jitter))
+        case Interval():
+            if facts.running:
+                return None
+            event = _clamped(_interval_baseline(schedule, facts), task, facts)
+            return replace(_event(event), start_at=start_time(task.id, event.at, task.jitter))
         case Cron():
-            since = max(facts.armed_at, facts.last_occurrence or facts.armed_at)
-            if next_after(schedule, since) > now:
+            if next_occurrence(schedule, since) > now:
                 return None
             due = latest_occurrences(schedule, since, now, MOST_CATCH_UPS + 1)
-            count, source = count_occurrences(schedule, since, now), Source.BASELINE_CRON
-    while due and start_time(task_id, due[-1], jitter) > now + LOOK_AHEAD:
+            count = count_occurrences(schedule, since, now)
+    while due and start_time(task.id, due[-1], task.jitter) > now + LOOK_AHEAD:
         due.pop()
         count -= 1
     if not due:
         return None
-    first = next_after(schedule, since) if isinstance(schedule, Cron) else due[0]
-    return Pending(Unrun(first, due[-1], count), tuple(due[-MOST_CATCH_UPS:]), source)
+    start, earliest = start_time(task.id, due[-1], task.jitter), _earliest_start(task, facts)
+    everything = Unrun(next_occurrence(schedule, since), due[-1], count)
+    pending = Pending(everything, tuple(due[-MOST_CATCH_UPS:]), Source.BASELINE_CRON, start, by_clock=True)
+    if earliest is None or earliest <= start:
+        return pending
+    return replace(pending, source=Source.CLAMPED_MIN, start_at=earliest, not_before=earliest)
 
 
-def _starts(now: datetime, task: Task, facts: Facts, pending: Pending, boot_id: str) -> Plan:
-    kept = list(pending.latest) if task.catch_up is CatchUp.ALL else [pending.latest[-1]]
+def _settled_until(facts: Facts) -> datetime:
+    """Every occurrence up to here has been taken up, or came before the task was armed."""
+    return max(facts.armed_at, facts.last_occurrence or facts.armed_at)
 
+
+def is_spent(task: Task, facts: Facts) -> bool:
+    """Whether the one occurrence of a one-shot has been taken up."""
+    if not isinstance(task.schedule, OneShot) or facts.last_occurrence is None:
+        return False
+    return facts.last_occurrence >= task.schedule.moment(facts.anchored_at or facts.armed_at)
+
+
+def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
     def late(at: datetime) -> bool:
         waited_for_a_slot = facts.deferred == at
-        return not waited_for_a_slot and now - start_time(task.id, at, task.jitter) > ON_TIME
+        return not waited_for_a_slot and now - start_of(at) > ON_TIME
 
-    if isinstance(task.schedule, Cron):
-        if task.catch_up is CatchUp.SKIP:
-            kept = [at for at in kept if not late(at)]
-        if task.grace is not None:
-            oldest = now - task.grace
-            kept = [at for at in kept if at >= oldest or not late(at)]
-    starts = []
-    for at in kept:
-        is_late = isinstance(task.schedule, Cron) and late(at)
-        starts.append(
-            Occurrence(
-                task_id=task.id,
-                at=at,
-                source=Source.CATCH_UP if is_late else pending.source,
-                key=f"{task.id}@boot-{boot_id}" if isinstance(task.schedule, Reboot) else occurrence_key(task.id, at),
-                start_at=start_time(task.id, at, task.jitter),
-            )
+    def start_of(at: datetime) -> datetime:
+        start = start_time(task.id, at, task.jitter) if pending.by_clock else pending.start_at
+        return max(start, pending.not_before or start)
+
+    kept = list(pending.latest) if task.catch_up is CatchUp.ALL else [pending.latest[-1]]
+    if pending.by_clock and task.blackout:
+        kept = [at for at in pending.latest if covering(task.blackout, at, task.zone) is None]
+        if not kept:
+            return _held(facts, pending, SkipReason.BLACKOUT)
+        kept = kept if task.catch_up is CatchUp.ALL else kept[-1:]
+    if pending.can_be_late and task.catch_up is CatchUp.SKIP:
+        kept = [at for at in kept if not late(at)]
+    if pending.can_be_late and task.grace is not None:
+        kept = [at for at in kept if at >= now - task.grace or not late(at)]
+    if kept and covering(task.blackout, max(now, pending.start_at), task.zone) is not None:
+        waiting = replace(pending, all=Unrun(kept[0], kept[-1], len(kept)))
+        return _held(facts, waiting, SkipReason.BLACKOUT, stays_due=True)
+    starts = tuple(
+        Occurrence(
+            task_id=task.id,
+            at=at,
+            source=Source.CATCH_UP if pending.can_be_late and late(at) else pending.source,
+            key=pending.key or occurrence_key(task.id, at),
+            start_at=start_of(at),
+            follows=pending.follows,
+            apart=pending.apart,
         )
-    missed_count = pending.all.count - len(starts)
-    if missed_count == 0:
-        return Plan(tuple(starts))
-    last = pending.all.last if not starts else _last_before(task.schedule, pending, starts[0].at)
-    return Plan(tuple(starts), missed=Unrun(pending.all.first, last, missed_count), source=pending.source)
+        for at in kept
+    )
+    if not starts:
+        return Plan(missed=pending.all, source=pending.source)
+    before = pending.all.count - sum(1 for at in pending.latest if at >= starts[0].at)
+    if before == 0:
+        return Plan(starts)  # what comes after the start is decided when that is over
+    missed = Unrun(pending.all.first, _last_before(task.schedule, pending, starts[0].at), before)
+    return Plan(starts, missed=missed, source=pending.source)
 
 
 def _last_before(schedule: Schedule, pending: Pending, at: datetime) -> datetime:
@@ -151,16 +283,6 @@ def _last_before(schedule: Schedule, pending: Pending, at: datetime) -> datetime
     assert isinstance(schedule, Cron)
     just_before = at - timedelta(seconds=1)
     return latest_occurrences(schedule, pending.all.first - timedelta(seconds=1), just_before, 1)[-1]
-
-
-def _follow_up(now: datetime, task: Task, facts: Facts) -> Plan:
-    """The retry of a run that ended a while ago, if nothing regular is due."""
-    if facts.retry_at is None or facts.retry_at > now or facts.running or facts.retry_follows is None:
-        return NOTHING
-    if facts.paused_until is not None and facts.paused_until > now:
-        return NOTHING
-    key = f"{task.id}@{facts.retry_follows}+retry"
-    return Plan((Occurrence(task.id, facts.retry_at, Source.RETRY, key, facts.retry_at, facts.retry_follows),))
 
 
 def occurrence_key(task_id: str, at: datetime) -> str:
@@ -177,8 +299,9 @@ def start_time(task_id: str, at: datetime, jitter: timedelta | None) -> datetime
 
 
 def spread_catch_ups(starts: Iterable[Occurrence], now: datetime) -> list[Occurrence]:
-    """After an outage, more than a few late starts come one after another within half a minute, not all at once."""
-    ordered = sorted(starts, key=lambda start: (start.at, start.task_id))
+    """After an outage, more than a few late starts come one after another within half a minute, not all at once: the
+    oldest first, those of the same moment in the order given."""
+    ordered = sorted(starts, key=lambda start: start.at)
     late = [start.key for start in ordered if start.source is Source.CATCH_UP]
     if len(late) <= UNSPREAD_CATCH_UPS:
         return ordered
@@ -189,38 +312,205 @@ def spread_catch_ups(starts: Iterable[Occurrence], now: datetime) -> list[Occurr
     ]
 
 
+# --- hints, back-off and clamps --------------------------------------------------------------------------------
+
+
+def without_expired(now: datetime, task: Task, facts: Facts) -> Facts:
+    """As if hints that have run out were cleared at that moment. An interval hint had taken the place of the schedule,
+    so what the schedule named until then is settled, unless it names but one moment."""
+    if all(hint.live(now) for hint in facts.hints):
+        return facts
+    over = [hint.until for hint in facts.hints if hint.kind is HintKind.INTERVAL and hint.until and not hint.live(now)]
+    armed_at = facts.armed_at if isinstance(task.schedule, OneShot) else max([facts.armed_at, *over])
+    return replace(facts, hints=tuple(hint for hint in facts.hints if hint.live(now)), armed_at=armed_at)
+
+
+def _hints(facts: Facts) -> tuple[Hint | None, Hint | None]:
+    by_kind = {hint.kind: hint for hint in facts.hints}
+    return by_kind.get(HintKind.INTERVAL), by_kind.get(HintKind.ONE_SHOT)
+
+
+def back_off(facts: Facts) -> int:
+    """Intervals get longer while a task fails: by 2, 4, 8, 16, 32."""
+    return min(1 << min(facts.failures, 10), MOST_BACK_OFF)
+
+
+def _interval_baseline(schedule: Interval, facts: Facts) -> Candidate:
+    factor = back_off(facts)
+    note = f"{schedule.text} ×{factor} after {facts.failures} failed" if factor > 1 else schedule.text
+    at = facts.last_end + schedule.every * factor if facts.last_end else facts.armed_at
+    return Candidate(at, Source.BASELINE_INTERVAL, note)
+
+
+def _interval_event(hint: Hint | None, facts: Facts) -> Candidate | None:
+    if hint is None or hint.every is None or facts.running:
+        return None
+    return Candidate(
+        max(facts.last_end or hint.given_at, hint.given_at) + hint.every, Source.AI_INTERVAL, hint_note(hint)
+    )
+
+
+def _moment_event(hint: Hint | None) -> Candidate | None:
+    return None if hint is None or hint.at is None else Candidate(hint.at, Source.AI_ONESHOT, hint_note(hint))
+
+
+def hint_note(hint: Hint) -> str:
+    return f"hint by {hint.author}" + (f": {hint.reason}" if hint.reason else "")
+
+
+def _earliest_start(task: Task, facts: Facts) -> datetime | None:
+    return facts.last_end + task.min_interval if facts.last_end and task.min_interval else None
+
+
+def _latest_start(task: Task, facts: Facts) -> datetime | None:
+    """Only for what comes again and again: a one-shot or a manual task must not be made to repeat."""
+    if not (facts.last_end and task.max_interval):
+        return None
+    repeats = isinstance(task.schedule, (Cron, Interval)) or any(hint.every for hint in facts.hints)
+    return facts.last_end + task.max_interval if repeats else None
+
+
+def _clamped(event: Candidate, task: Task, facts: Facts) -> Candidate:
+    latest = _latest_start(task, facts)
+    if latest is not None and event.at > latest:
+        return Candidate(latest, Source.CLAMPED_MAX, event.note)
+    return _not_too_early(event, task, facts)
+
+
+def _not_too_early(event: Candidate, task: Task, facts: Facts) -> Candidate:
+    earliest = _earliest_start(task, facts)
+    if earliest is not None and event.at < earliest:
+        return Candidate(earliest, Source.CLAMPED_MIN, event.note)
+    return event
+
+
+# --- when next -------------------------------------------------------------------------------------------------
+
+
 def next_run(now: datetime, task: Task, facts: Facts | None, boot_id: str) -> NextRun:
     """When the task comes up next, as far as its state tells."""
-    if not task.enabled or isinstance(task.schedule, Manual) or (facts is not None and facts.suspend_pending):
-        return NextRun(None, Source.MANUAL if isinstance(task.schedule, Manual) else None)
+    return forecast(now, task, facts, boot_id).next
+
+
+def forecast(now: datetime, task: Task, facts: Facts | None, boot_id: str) -> Forecast:
     facts = facts or Facts(task.id, armed_at=now, boot_id=boot_id)
-    if facts.paused_until is not None and facts.paused_until > now:
-        after_pause = _next_regular(facts.paused_until, task, facts)
-        return NextRun(
-            after_pause.at if after_pause.at is None else max(after_pause.at, facts.paused_until), Source.PAUSED
+    if not task.enabled or facts.closing is not None:
+        return Forecast(
+            NextRun(None, Source.MANUAL if isinstance(task.schedule, Manual) else None), (), "it is disabled"
         )
+    if paused(now, facts):
+        assert facts.paused_until is not None
+        later = _ahead(facts.paused_until, task, facts, boot_id)
+        return Forecast(NextRun(later.next.at, Source.PAUSED), later.candidates, "it is paused, and a pause wins")
     due = plan(now, task, facts, boot_id).starts
     if due:
-        return NextRun(max(now, due[0].start_at), due[0].source)
-    regular = _next_regular(now, task, facts)
-    if facts.retry_at is not None and (regular.at is None or facts.retry_at < regular.at):
-        return NextRun(max(now, facts.retry_at), Source.RETRY)
-    return regular
+        coming = _ahead(now, task, facts, boot_id)
+        return Forecast(NextRun(max(now, due[0].start_at), due[0].source), coming.candidates, "it is due")
+    return _ahead(now, task, facts, boot_id)
 
 
-def _next_regular(now: datetime, task: Task, facts: Facts) -> NextRun:
-    match task.schedule:
+def _ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Forecast:
+    """From a moment on; what has come up before it and still waits starts then."""
+    facts = without_expired(now, task, facts)
+    interval, moment = _hints(facts)
+    baseline = _baseline_ahead(now, task, facts, boot_id)
+    every, once = _interval_event(interval, facts), _moment_event(moment)
+    candidates = [candidate for candidate in (baseline, every, once) if candidate is not None]
+    if interval is not None:
+        because = "an interval hint takes the place of the schedule"
+    else:
+        because = "the earlier of the schedule and the one-shot hint" if once else "only the schedule asks for a run"
+    ruling = [line for line in (every if interval is not None else baseline, once) if line is not None]
+    chosen = min(ruling, key=lambda candidate: candidate.at, default=None)
+    if chosen is not None and chosen.source not in (Source.ONE_SHOT, Source.REBOOT):
+        clamped = _clamped(chosen, task, facts)
+        if clamped.source is not chosen.source:
+            name = "min_interval" if clamped.source is Source.CLAMPED_MIN else "max_interval"
+            because += f"; {name} holds"
+        chosen = clamped
+    for extra in _extras(task, facts):
+        candidates.append(extra)
+        if chosen is None or extra.at < chosen.at:
+            chosen, because = extra, "it is the earliest"
+    if chosen is None:
+        return Forecast(
+            NextRun(None, _source_without_time(task, facts, interval)), tuple(candidates), "nothing asks for a run"
+        )
+    at = first_free(task.blackout, max(now, chosen.at), task.zone)
+    if interval is not None and interval.until is not None and (at is None or at >= interval.until):
+        after_it = _ahead(interval.until, task, facts, boot_id)
+        return replace(after_it, candidates=tuple(candidates), because="the interval hint ends before it would come up")
+    return Forecast(NextRun(at, chosen.source), tuple(candidates), because)
+
+
+def _baseline_ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Candidate | None:
+    schedule = task.schedule
+    match schedule:
         case Cron():
-            at = next_after(task.schedule, max(now, facts.last_occurrence or now))
-            return NextRun(start_time(task.id, at, task.jitter), Source.BASELINE_CRON)
-        case Interval(every=every):
+            held = baseline_due(now, task, facts, boot_id)  # min_interval may keep it waiting
+            waits = held is not None and held.start_at > now and not facts.running
+            if held is not None and waits and covering(task.blackout, held.all.last, task.zone) is None:
+                return Candidate(held.start_at, held.source, schedule.text)
+            start = _next_start(now, schedule, task, facts)
+            return None if start is None else Candidate(start, Source.BASELINE_CRON, schedule.text)
+        case Interval():
             if facts.running:
-                return NextRun(None, Source.BASELINE_INTERVAL)
-            at = facts.last_end + every if facts.last_end else facts.armed_at
-            return NextRun(start_time(task.id, max(at, now), task.jitter), Source.BASELINE_INTERVAL)
-        case _:
-            return NextRun(None, Source.REBOOT)
+                return None
+            candidate = _interval_baseline(schedule, facts)
+            return replace(candidate, at=start_time(task.id, max(candidate.at, now), task.jitter))
+        case OneShot():
+            at = schedule.moment(facts.anchored_at or facts.armed_at)
+            spent = at <= _settled_until(facts)
+            return None if spent else Candidate(start_time(task.id, at, task.jitter), Source.ONE_SHOT, schedule.text)
+        case Reboot():
+            waits = boot_id != facts.boot_id and not facts.running
+            return Candidate(now, Source.REBOOT, schedule.text) if waits else None
+        case Manual():
+            return None
 
+
+def _next_start(now: datetime, schedule: Cron, task: Task, facts: Facts) -> datetime | None:
+    """The first start from a moment on; with jitter that may be of an occurrence before it. An occurrence in a blackout
+    will not start; None if all are."""
+    settled = _settled_until(facts)
+    at = next_occurrence(schedule, max(now - (task.jitter or timedelta(0)) - _MOMENT, settled))
+    for _ in range(_MOST_SEARCH):
+        free = first_free(task.blackout, at, task.zone)
+        if free is None:
+            return None
+        start = start_time(task.id, at, task.jitter)
+        if free == at and start >= now:
+            return start
+        at = next_occurrence(schedule, at if free == at else free - _MOMENT)
+    at = next_occurrence(schedule, max(now, settled))
+    return None if task.blackout else start_time(task.id, at, task.jitter)
+
+
+def _extras(task: Task, facts: Facts) -> Iterator[Candidate]:
+    if facts.chained is not None and task.after:
+        yield _not_too_early(
+            Candidate(facts.chained.at, Source.AFTER, f"after run {facts.chained.run_id}"), task, facts
+        )
+    if facts.retry_at is not None and facts.retry_follows is not None:
+        yield Candidate(facts.retry_at, Source.RETRY, f"again after run {facts.retry_follows}")
+
+
+def _source_without_time(task: Task, facts: Facts, interval: Hint | None) -> Source | None:
+    """What will start it some day, though nobody knows when."""
+    if facts.running and interval is not None:
+        return Source.AI_INTERVAL
+    match task.schedule:
+        case Interval():
+            return Source.BASELINE_INTERVAL
+        case Reboot():
+            return Source.REBOOT
+        case Manual():
+            return Source.AFTER if task.after else Source.MANUAL
+        case _:
+            return None
+
+
+# --- the state of a task ---------------------------------------------------------------------------------------
 
 _STATE_OF_REASON = {
     DisabledReason.AUTO_SUSPENDED: TaskState.SUSPENDED,
@@ -233,10 +523,12 @@ _STATE_OF_REASON = {
 def state_of(now: datetime, task: Task, facts: Facts | None) -> TaskState:
     if facts is not None and facts.running:
         return TaskState.RUNNING
-    if facts is not None and facts.suspend_pending:
-        return TaskState.SUSPENDED
+    if facts is not None and facts.closing is not None:
+        return _STATE_OF_REASON.get(facts.closing, TaskState.DISABLED)
     if not task.enabled:
         return _STATE_OF_REASON.get(task.disabled_reason or DisabledReason.BY_CHOICE, TaskState.DISABLED)
-    if facts is not None and facts.paused_until is not None and facts.paused_until > now:
+    if facts is not None and is_spent(task, facts) and facts.retry_at is None:
+        return TaskState.COMPLETED  # enabled again by hand: it does not run again, so it must not look alive
+    if facts is not None and paused(now, facts):
         return TaskState.PAUSED
     return TaskState.ACTIVE

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from lib.model import FAILURES, AlertKind, ErrorClass, Facts, NotifyOn, RunStatus, TicketKind
+from lib.model import FAILURES, AlertKind, DisabledReason, ErrorClass, Facts, NotifyOn, RunStatus, TicketKind
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
@@ -99,16 +99,34 @@ class Verdict:
     alert: AlertKind | None = None
     forced: bool = False
     tickets: tuple[TicketKind, ...] = ()
-    suspend: bool = False
+    closing: DisabledReason | None = None  # it does not run again, and its file is to say why
 
 
-def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime, *, by_a_person: bool = True) -> Verdict:
+def judge(
+    task: Task,
+    facts: Facts,
+    outcome: Outcome,
+    now: datetime,
+    *,
+    by_a_person: bool = True,
+    last_of_one_shot: bool = False,
+) -> Verdict:
     """The effect of a run that is really over (not of one that a follow-up will decide). `by_a_person` tells a run that
     somebody cancelled from one that ended with its scheduler, as at a shutdown."""
+    verdict = _judge(task, facts, outcome, now, by_a_person, may_suspend=task.enabled and not last_of_one_shot)
+    if last_of_one_shot:
+        done = outcome.status is RunStatus.SUCCESS
+        verdict = replace(verdict, closing=DisabledReason.COMPLETED if done else DisabledReason.FAILED)
+    return verdict
+
+
+def _judge(
+    task: Task, facts: Facts, outcome: Outcome, now: datetime, by_a_person: bool, *, may_suspend: bool
+) -> Verdict:
     if outcome.status is RunStatus.SUCCESS:
         return _after_success(task, facts)
     if outcome.status in FAILURES:
-        return _after_failure(task, facts, outcome, now)
+        return _after_failure(task, facts, outcome, now, may_suspend)
     # Cancelled is a person's doing, orphaned the machine's: neither counts against the task.
     interrupted = outcome.status is RunStatus.ORPHANED or not by_a_person
     alert = AlertKind.INTERRUPTED if interrupted and task.notify_on is not NotifyOn.NEVER else None
@@ -124,13 +142,13 @@ def _after_success(task: Task, facts: Facts) -> Verdict:
     return Verdict(0, None, None, None, alert=alert)
 
 
-def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime) -> Verdict:
+def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, may_suspend: bool) -> Verdict:
     failures = facts.failures + 1
     signature = error_signature(outcome)
     known = facts.incident.split(",") if facts.incident else []
     since = facts.incident_since if facts.incident and facts.incident_since else now
     tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
-    suspend = failures >= task.suspend_after and task.enabled
+    suspend = failures >= task.suspend_after and may_suspend
     alert: AlertKind | None = None
     forced = False
     if suspend:
@@ -153,7 +171,7 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime) ->
         alert=alert,
         forced=forced,
         tickets=tuple(tickets),
-        suspend=suspend,
+        closing=DisabledReason.AUTO_SUSPENDED if suspend else None,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from lib.ladder import Outcome, Verdict
-from lib.model import Alert, AlertKind, RunStatus, Ticket, TicketKind
+from lib.model import Alert, AlertKind, DisabledReason, RunStatus, Ticket, TicketKind
 from lib.task import Task
 from lib.times import duration_text
 from lib.zones import zone_name
@@ -53,6 +53,8 @@ def run_alert(
             lines.append(f"Failing since {clock_text(since, task)}{often}.")
         if verdict.alert is AlertKind.SUSPENDED:
             lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
+        elif verdict.closing is DisabledReason.FAILED:
+            lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
     lines.append(f"More: scheduler.py logs {run_id}")
     return Alert(
         kind=verdict.alert,
@@ -74,9 +76,10 @@ def _output(outcome: Outcome, summary: str) -> str:
 
 
 def run_tickets(task: Task, verdict: Verdict, outcome: Outcome, run_id: str) -> list[Ticket]:
+    go_on = "retry" if verdict.closing is DisabledReason.FAILED else "resume"
     body = (
         f"{outcome.status}: {outcome.error}\nRun {run_id}; {verdict.failures} failed runs in a row.\n"
-        f"See: scheduler.py logs {run_id}\nGo on with: scheduler.py resume {task.id}"
+        f"See: scheduler.py logs {run_id}\nGo on with: scheduler.py {go_on} {task.id}"
     )
     titles = {
         TicketKind.TIMEOUT: f"{task.id} did not end within {duration_text(task.timeout)}",
@@ -139,11 +142,12 @@ def damaged_alert(path: str, aside: str) -> Alert:
     )
 
 
-def suspension_failed_alert(task: Task, error: str) -> Alert:
+def not_edited_alert(task: Task, reason: DisabledReason, error: str) -> Alert:
+    state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else reason.value
     return Alert(
         kind=AlertKind.NOT_EDITED,
         title=f"{task.path} could not be edited",
-        body=f"{task.id} is suspended all the same, but its file does not say so: {error}",
+        body=f"{task.id} is {state} all the same, but its file does not say so: {error}",
         destination=task.notify_to,
         task_id=task.id,
     )

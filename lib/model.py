@@ -7,7 +7,7 @@ drawing in ARCHITECTURE.md. A test compares them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 
@@ -104,6 +104,19 @@ class CatchUp(StrEnum):
     ALL = "all"
 
 
+class ChainOn(StrEnum):
+    """Which end of another task starts this one."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    ALWAYS = "always"
+
+
+class HintKind(StrEnum):
+    INTERVAL = "interval"
+    ONE_SHOT = "one-shot"
+
+
 class NotifyOn(StrEnum):
     FAILURE = "failure"
     SUCCESS = "success"
@@ -179,6 +192,7 @@ class Occurrence:
     key: str
     start_at: datetime
     follows: str | None = None
+    apart: bool = False  # not one of the schedule's: taking it up settles none of those
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,16 +206,41 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class Hint:
+    """Advice that bends the schedule for a while: an interval (`every`) or one moment (`at`)."""
+
+    kind: HintKind
+    given_at: datetime
+    every: timedelta | None = None
+    at: datetime | None = None
+    until: datetime | None = None
+    reason: str = ""
+    author: str = ""
+
+    def live(self, now: datetime) -> bool:
+        return self.until is None or self.until > now
+
+
+@dataclass(frozen=True, slots=True)
+class Chained:
+    """Every task that this one comes after has ended as asked; the last of those ends."""
+
+    at: datetime
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
     task_id: str
     armed_at: datetime
+    anchored_at: datetime | None = None  # what `in 30 minutes` counts from; armed_at where it is not given
     last_occurrence: datetime | None = None
     last_end: datetime | None = None
     boot_id: str = ""
     paused_until: datetime | None = None
-    suspend_pending: bool = False
+    closing: DisabledReason | None = None  # ended for good; the file does not say so yet
     failures: int = 0
     incident: str | None = None  # the signatures of every error told in this row of failures
     incident_since: datetime | None = None
@@ -211,6 +250,8 @@ class Facts:
     retry_follows: str | None = None
     retries_used: int = 0
     running: bool = False
+    hints: tuple[Hint, ...] = ()
+    chained: Chained | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,15 +8,20 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta, tzinfo
 
-from lib.model import CatchUp, DisabledReason, NotifyOn
+from lib.blackout import Blackout, parse_blackout
+from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
 from lib.schedule import Manual, Schedule, parse_schedule
-from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
+from lib.yamltree import Fields, Node, Problem, YamlError, as_flag, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
-RUNNERS = ("shell", "script")
-LATER_RUNNERS = ("http", "claude", "codex", "gemini")
+RUNNERS = ("shell", "script", "http")
+RUNNERS_TEXT = "shell, script or http"
+LATER_RUNNERS = ("claude", "codex", "gemini")
+HTTP_FIELDS = ("url", "method", "headers", "body", "expect_status")
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+LARGEST_BODY = 64 * 1024
 NOT_YET = "not available in this version"
 
 # Every field of the contract. Those in _LATER are checked, and refused unless they say nothing.
@@ -31,6 +36,17 @@ _NO_SCHEDULE: Schedule = Manual()
 
 
 @dataclass(frozen=True, slots=True)
+class Request:
+    """What `run_as: http` asks for; `${NAME}` in it is filled when it runs."""
+
+    url: str
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: str = ""
+    expect_status: tuple[int, ...] = ()  # none: any 2xx
+
+
+@dataclass(frozen=True, slots=True)
 class Task:
     id: str
     schedule: Schedule
@@ -42,6 +58,7 @@ class Task:
     disabled_reason: DisabledReason | None = None
     run_as: str = "shell"
     command: str = ""
+    request: Request | None = None
     timeout: timedelta = timedelta(seconds=600)
     retries: int = 0
     retry_delay: timedelta = timedelta(0)
@@ -56,10 +73,21 @@ class Task:
     catch_up: CatchUp = CatchUp.ONCE
     grace: timedelta | None = None
     jitter: timedelta | None = None
+    min_interval: timedelta | None = None
+    max_interval: timedelta | None = None
+    after: Mapping[str, ChainOn] = field(default_factory=dict)
+    group: str | None = None
+    priority: int = 0
+    blackout: tuple[Blackout, ...] = ()  # the configured ones too
     max_log: int = 10 * 1024 * 1024
     tags: tuple[str, ...] = ()
     body: str = ""
     lines: Mapping[str, int] = field(default_factory=dict, compare=False)  # where each field stands in the file
+
+    @property
+    def what(self) -> str:
+        """What it runs, in one text."""
+        return f"{self.request.method} {self.request.url}" if self.request else self.command
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,8 @@ class Surroundings:
     timezone: str = "local"
     destinations: Collection[str] = ()
     cwd_policies: Collection[str] = ()
+    groups: Collection[str] = ()
+    blackout: tuple[Blackout, ...] = ()
 
 
 def valid_id(text: str) -> bool:
@@ -126,6 +156,7 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         disabled_reason=_read_disabled_reason(fields),
         run_as=_read_run_as(fields),
         command=fields.text("command"),
+        request=_read_request(fields),
         timeout=fields.seconds("timeout", timedelta(seconds=600)),
         retries=_read_retries(fields),
         retry_delay=fields.seconds("retry_delay", timedelta(0), allow_zero=True),
@@ -140,6 +171,12 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         catch_up=fields.choice("catch_up", CatchUp.ONCE, CatchUp),
         grace=fields.duration("grace", None),
         jitter=fields.duration("jitter", None, allow_zero=True),
+        min_interval=fields.duration("min_interval", None),
+        max_interval=fields.duration("max_interval", None),
+        after=_read_after(fields, task_id),
+        group=_read_name(fields, "group", known.groups, "groups"),
+        priority=fields.whole("priority", 0, least=-1000, most=1000),
+        blackout=known.blackout + read_blackouts(fields),
         max_log=fields.size("max_log", 10 * 1024 * 1024, least=1024),
         tags=_read_tags(fields),
         body=body,
@@ -148,7 +185,12 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
     _read_later_fields(fields)
     if task.cwd and task.cwd_policy:
         fields.refuse("cwd_policy", "given together with cwd; keep one of the two")
-    if task.run_as in RUNNERS and not task.command.strip():
+    if task.min_interval and task.max_interval and task.min_interval > task.max_interval:
+        fields.refuse("min_interval", "is longer than max_interval")
+    if task.run_as == "http":
+        if task.command.strip():
+            fields.refuse("command", "is not for run_as: http; say url, method, headers and body")
+    elif task.run_as in RUNNERS and not task.command.strip():
         if fields.given("command") is None or isinstance(fields.node.entries["command"].value, str):
             fields.refuse("command", f"required for run_as: {task.run_as}")
     elif task.run_as == "script":
@@ -173,7 +215,9 @@ def _read_id(fields: Fields) -> str:
 
 def _read_schedule(fields: Fields, task_id: str, zone: tzinfo) -> Schedule:
     if fields.given("schedule") is None:
-        fields.refuse("schedule", "required; a cron line, an interval such as 10m, or manual")
+        fields.refuse(
+            "schedule", "required; a cron line, an interval such as 10m, a phrase such as every day at 09:00, or manual"
+        )
         return _NO_SCHEDULE
 
     def convert(node: Node) -> Schedule:
@@ -204,10 +248,43 @@ def _read_disabled_reason(fields: Fields) -> DisabledReason | None:
 def _read_run_as(fields: Fields) -> str:
     run_as = fields.text("run_as", "shell")
     if run_as in LATER_RUNNERS:
-        fields.refuse("run_as", f"{run_as!r} is {NOT_YET}; {' or '.join(RUNNERS)}")
+        fields.refuse("run_as", f"{run_as!r} is {NOT_YET}; {RUNNERS_TEXT}")
     elif run_as not in RUNNERS:
-        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, RUNNERS)}; {' or '.join(RUNNERS)}")
+        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, RUNNERS)}; {RUNNERS_TEXT}")
     return run_as
+
+
+def _read_request(fields: Fields) -> Request | None:
+    if fields.text("run_as", "shell") != "http":
+        for name in HTTP_FIELDS:
+            node = fields.given(name)
+            if node is not None and (node.value not in ("", None) or node.items or node.entries):
+                fields.refuse(name, "is only for run_as: http")
+        return None
+    url = fields.text("url")
+    if not re.match(r"https?://[^\s/]|\$\{", url):
+        fields.refuse(
+            "url", f"{url[:80]!r} is not an http:// or https:// address" if url else "required for run_as: http"
+        )
+    method = fields.text("method", "GET").upper() or "GET"
+    if method not in METHODS:
+        fields.refuse("method", f"{method!r} is not accepted; one of {', '.join(METHODS)}")
+    body = fields.text("body")
+    if len(body.encode("utf-8", "replace")) > LARGEST_BODY:
+        fields.refuse("body", f"is larger than {LARGEST_BODY // 1024} KiB")
+    return Request(url, method, _read_headers(fields), body, fields.read("expect_status", (), _statuses))
+
+
+def _read_headers(fields: Fields) -> dict[str, str]:
+    headers = {}
+    for name, node in fields.mapping("headers"):
+        if not re.fullmatch(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", name):
+            fields.refuse("headers", f"{name[:80]!r} is not the name of a header", node.line)
+        elif node.kind != "scalar" or node.value is None or re.search(r"[\r\n\0]", node.text):
+            fields.refuse("headers", f"{name}: {node.describe()} is not accepted; a text of one line", node.line)
+        else:
+            headers[name] = node.text
+    return headers
 
 
 def _read_retries(fields: Fields) -> int:
@@ -228,6 +305,46 @@ def _read_name(fields: Fields, name: str, known: Collection[str], where: str) ->
         listed = f"known are {', '.join(sorted(known))}" if known else "there are none yet"
         fields.refuse(name, f"{value!r} is not in the configuration under {where}{suggestion(value, known)} ({listed})")
     return value
+
+
+def _read_after(fields: Fields, task_id: str) -> dict[str, ChainOn]:
+    """`after: backup`, `after: [a, b]`, `after: {backup: failure}`."""
+
+    def convert(node: Node) -> dict[str, ChainOn]:
+        if node.kind == "map":
+            return {name: _chain_on(name, wanted) for name, wanted in node.entries.items()}
+        return {as_text(item): ChainOn.SUCCESS for item in ([node] if node.kind == "scalar" else node.items)}
+
+    nobody: dict[str, ChainOn] = {}
+    after = fields.read("after", nobody, convert)
+    for name in after:
+        if not valid_id(name):
+            fields.refuse(
+                "after", f"{name[:80]!r} is not the id of a task; `after: backup`, [a, b] or {{backup: failure}}"
+            )
+        elif name.lower() == task_id.lower():
+            fields.refuse("after", f"{name!r} is this task itself")
+    if len({name.lower() for name in after}) < len(after):
+        fields.refuse("after", "names a task twice")
+    return after
+
+
+def _chain_on(name: str, node: Node) -> ChainOn:
+    try:
+        return ChainOn(node.text if node.kind == "scalar" else "")
+    except ValueError:
+        accepted = ", ".join(ChainOn)
+        raise ValueError(f"{name}: {node.describe()} is not accepted; one of {accepted}") from None
+
+
+def read_blackouts(fields: Fields) -> tuple[Blackout, ...]:
+    def convert(node: Node) -> tuple[Blackout, ...]:
+        items = [node] if node.kind == "scalar" else node.items
+        if node.kind == "map":
+            raise ValueError("a mapping is not accepted; a list of times")
+        return tuple(parse_blackout(as_text(item)) for item in items if item.value != "")
+
+    return fields.read("blackout", (), convert)
 
 
 def _one_line(fields: Fields, name: str) -> str:
@@ -275,53 +392,22 @@ def _amount(node: Node) -> None:
         raise ValueError(f"{node.describe()} is not accepted; an amount in US dollars such as 0.50")
 
 
-def _after(node: Node) -> None:
-    outcomes = ("success", "failure", "always")
-    if node.kind != "map":
-        _texts(node)
-        return
-    for name, outcome in node.entries.items():
-        if outcome.text not in outcomes:
-            raise ValueError(f"{name}: {outcome.describe()} is not accepted; one of {', '.join(outcomes)}")
-
-
 def _mapping(node: Node) -> None:
     if node.kind != "map":
         raise ValueError(f"{node.describe()} is not accepted; a mapping of names to values")
 
 
-def _statuses(node: Node) -> None:
-    for item in [node] if node.kind == "scalar" else node.items:
-        as_whole(item, 100, 599)
+def _statuses(node: Node) -> tuple[int, ...]:
+    if node.kind == "map":
+        raise ValueError("a mapping is not accepted; a status such as 204, or a list of them")
+    return tuple(as_whole(item, 100, 599) for item in ([node] if node.kind == "scalar" else node.items))
 
 
-def _blackout(node: Node) -> None:
-    _texts(node)
-    for item in [node] if node.kind == "scalar" else node.items:
-        if item.text and not _BLACKOUT.fullmatch(item.text.strip().lower()):
-            raise ValueError(f"{item.describe()} is not accepted; '22:00-06:00', 'sat-sun' or '2026-12-24/2026-12-26'")
-
-
-_DAY = "(?:mon|tue|wed|thu|fri|sat|sun)"
-_BLACKOUT = re.compile(
-    rf"[0-2]?[0-9]:[0-5][0-9]-[0-2]?[0-9]:[0-5][0-9]|{_DAY}(?:-{_DAY})?|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?:/[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})?"
-)
 _LATER: dict[str, Callable[[Node], object]] = {
     "prompt": as_text,
     "heal_paths": _texts,
-    "min_interval": as_duration,
-    "max_interval": as_duration,
-    "after": _after,
-    "group": as_text,
-    "priority": lambda node: as_whole(node, -1000, 1000),
     "budget_usd": _amount,
     "budget_usd_per_day": _amount,
-    "blackout": _blackout,
-    "url": as_text,
-    "method": as_text,
-    "headers": _mapping,
-    "body": as_text,
-    "expect_status": _statuses,
     "work_source": lambda node: _mapping(node) if node.kind == "map" else as_text(node),
     "allow_schedule": as_flag,
 }

@@ -19,20 +19,26 @@ class EditRefused(TickdownError):
     pass
 
 
-def set_fields(path: Path, changes: Mapping[str, str | None], task_id: str) -> None:
+def set_fields(path: Path, changes: Mapping[str, str | None], task_id: str, if_schedule: str | None = None) -> bool:
     """Set fields to plain words, or take them away (None). Written beside the file, synced, renamed over it. The file
-    must still be that of the task."""
+    must still be that of the task. With another schedule than `if_schedule` it is left as it is: False."""
     target = path.resolve()
     try:
         before = target.stat()
         text = target.read_bytes().decode("utf-8")
-        if _plain(_tree(text.removeprefix(BOM))).get("id") != task_id:
+        fields = _plain(_tree(text.removeprefix(BOM)))
+        if fields.get("id") != task_id:
             raise EditRefused(f"{path}: is not the file of {task_id} any more; it was not changed")
+        if if_schedule is not None and fields.get("schedule") != if_schedule:
+            return False
         _replace(target, edited(text, changes).encode("utf-8"), before)
     except YamlError as error:
         raise EditRefused(f"{error.problem.at(str(path))}; the file was not changed") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:  # without the name of the temporary file: the same trouble must read the same every time
+        raise EditRefused(f"{path}: can't be edited: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
         raise EditRefused(f"{path}: can't be edited: {error}") from None
+    return True
 
 
 def edited(text: str, changes: Mapping[str, str | None]) -> str:

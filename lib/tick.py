@@ -13,25 +13,26 @@ from enum import Enum, auto
 from pathlib import Path
 
 from lib import messages
-from lib.app import sync_catalog
+from lib.app import reject_past_dates, sync_catalog
 from lib.catalog import Catalog, TaskFile, load_catalog, load_file
+from lib.closing import write_closing
 from lib.context import Context
+from lib.cron import Cron
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
-from lib.governor import Plan, pending_occurrences, plan, spread_catch_ups
+from lib.governor import Plan, Unrun, baseline_due, chain_due, plan, spread_catch_ups
 from lib.housekeeping import prune_daily
 from lib.lock import TaskLock
-from lib.model import Alert, CatchUp, Facts, Occurrence, Rung, RunStatus, SkipReason, TicketKind
+from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, recover
-from lib.schedule import Cron, Interval, Reboot, Schedule, parse_schedule
+from lib.schedule import Interval, Reboot, parse_schedule
 from lib.store import outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
-from lib.suspension import write_suspension
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import in_words
@@ -80,6 +81,15 @@ class Started(Enum):
     YES = auto()
     NO = auto()
     NO_SLOT = auto()
+    GROUP_FULL = auto()
+
+
+_OF_CLAIM = {
+    runs.Claim.WON: Started.YES,
+    runs.Claim.LOST: Started.NO,
+    runs.Claim.AT_CAPACITY: Started.NO_SLOT,
+    runs.Claim.GROUP_FULL: Started.GROUP_FULL,
+}
 
 
 def decide(now: datetime, task: Task, facts: dict[str, Facts], boot: str) -> Decision:
@@ -166,7 +176,8 @@ class Tick:
         context, now = self.context, datetime.now(UTC)
         if self._passes_done:
             try:
-                self.catalog = load_catalog(context.workspace, context.settings.config.surroundings())
+                loaded = load_catalog(context.workspace, context.settings.config.surroundings())
+                self.catalog = reject_past_dates(loaded, context.db, now)
             except TickdownError as error:  # what runs must still be looked after; a next tick will say what is wrong
                 context.log.error("catalog", error=str(error))
         self._passes_done += 1
@@ -176,12 +187,13 @@ class Tick:
             self._refuse_duplicates(now)
             return
         sync_catalog(context.db, self.catalog, now)
+        tasks.clear_expired_hints(context.db, self.catalog.by_id, now)
         self._recover(now)
         facts = tasks.all_facts(context.db)
         self._tell_of_a_clock_ahead(facts, now)
         for task in self.catalog.tasks:
-            if (fact := facts.get(task.id.lower())) and fact.suspend_pending:
-                write_suspension(context, task, now)
+            if (fact := facts.get(task.id.lower())) and fact.closing:
+                write_closing(context, task, now)
         decisions = [found for task in self.catalog.tasks if (found := self._decided(task, facts, now)) is not None]
         self._write_off_rejected(now, facts)
         for decision in decisions:
@@ -199,29 +211,41 @@ class Tick:
 
     def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
         """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""
+        decisions = sorted(decisions, key=lambda decision: (-decision.task.priority, decision.task.id))
         by_key = {decision.plan.starts[0].key: decision for decision in decisions}
         waiting = {queued.occurrence.key for queued in self.queue}
         starts = spread_catch_ups((decision.plan.starts[0] for decision in decisions), now)
         fresh = [Queued(start, by_key[start.key], now) for start in starts if start.key not in waiting]
         self.report.due += len(fresh)
-        # Oldest due first.
-        self.queue = sorted(self.queue + fresh, key=lambda queued: (queued.occurrence.at, queued.occurrence.task_id))
+        self.queue = sorted(self.queue + fresh, key=_oldest_then_priority)
 
     def _write_off(self, decision: Decision, now: datetime) -> None:
         """What will not run leaves its row now; what is missed beside a start is written with its claim."""
         task, what = decision.task, decision.plan
-        if what.skipped is not None:
-            self._record_unrun(decision.facts, what, RunStatus.SKIPPED, task.schedule, now)
+        if what.skipped is not None and what.stays_due:
+            assert what.reason is not None
+            self._defer(decision.facts, what.skipped, what.reason, what.source, now)
+        elif what.skipped is not None:
+            self._record_unrun(decision.facts, what, RunStatus.SKIPPED, task, now)
         elif what.missed is not None and not what.starts:
-            self._record_unrun(decision.facts, what, RunStatus.MISSED, task.schedule, now)
+            self._record_unrun(decision.facts, what, RunStatus.MISSED, task, now)
 
-    def _record_unrun(self, facts: Facts, what: Plan, status: RunStatus, schedule: Schedule, now: datetime) -> None:
+    def _defer(self, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, now: datetime) -> None:
+        runs.defer(self.context.db, facts, unrun, reason, source, self.context.owner.host, now)
+        self.context.log.info("deferred", task_id=facts.task_id, reason=reason)
+        self.tell(f"{'deferred':<9} {facts.task_id}  {reason}; due {in_words(unrun.last, now)}")
+
+    def _record_unrun(self, facts: Facts, what: Plan, status: RunStatus, task: Task, now: datetime) -> None:
         unrun = what.skipped or what.missed
         assert unrun is not None
+        over = status is RunStatus.MISSED and what.source is Source.ONE_SHOT
         recorded = runs.write_off(
             self.context.db, facts, unrun, status, what.reason, what.source, self.context.owner.host, now,
-            is_interval=isinstance(schedule, Interval), next_boot_id=boot_id() if isinstance(schedule, Reboot) else None,
+            is_interval=isinstance(task.schedule, Interval), closing=DisabledReason.FAILED if over else None,
+            next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
         )  # fmt: skip
+        if recorded and over:
+            write_closing(self.context, task, now)
         if recorded:
             self.context.log.info(status, task_id=facts.task_id, reason=what.reason, count=unrun.count)
             self.tell(f"{status:<9} {facts.task_id}  {what.reason or 'too late to run'} ({unrun.count})")
@@ -232,20 +256,26 @@ class Tick:
             return
         for known in tasks.remembered(self.context.db):
             fact = facts.get(known.task_id.lower())
-            if fact is None or fact.suspend_pending or not known.enabled:
+            if fact is None or fact.closing or not known.enabled:
                 continue
             if self.catalog.rejects(known.path):
                 self._write_off_one_rejected(known, fact, now)
 
     def _write_off_one_rejected(self, known: Remembered, facts: Facts, now: datetime) -> None:
+        zone = get_zone(known.timezone)
         try:
-            schedule = parse_schedule(known.schedule, known.task_id, get_zone(known.timezone))
+            schedule = parse_schedule(known.schedule, known.task_id, zone)
         except ValueError:
             return
-        pending = pending_occurrences(now, known.task_id, schedule, None, facts, boot_id())
-        if pending is not None:
-            what = Plan(skipped=pending.all, reason=SkipReason.REJECTED, source=pending.source)
-            self._record_unrun(facts, what, RunStatus.SKIPPED, schedule, now)
+        task = Task(known.task_id, schedule, zone, known.path)
+        pending = baseline_due(now, task, facts, boot_id()) or chain_due(task, facts)
+        if pending is None or pending.all.last > now:
+            return
+        once = pending.source in (Source.ONE_SHOT, Source.AFTER)  # there will be no other: it waits for its file
+        if once and facts.deferred == pending.all.last:
+            return  # it has its row
+        what = Plan(skipped=pending.all, reason=SkipReason.REJECTED, source=pending.source, stays_due=once)
+        self._write_off(Decision(task, facts, what), now)
 
     def _report_broken_files(self, now: datetime) -> None:
         broken = [
@@ -316,6 +346,7 @@ class Tick:
 
     def _start_ready(self) -> bool:
         """Start what can start; True if something waits for a slot."""
+        group_full = False
         for queued in list(self.queue):
             if self.supervisor.stopping:
                 return False
@@ -324,8 +355,11 @@ class Tick:
             started = self._start_contained(queued)
             if started is Started.NO_SLOT:
                 return True
+            if started is Started.GROUP_FULL:
+                group_full = True  # the others need not wait for its group
+                continue
             self.queue.remove(queued)
-        return False
+        return group_full
 
     def _start_contained(self, queued: Queued) -> Started:
         """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
@@ -338,14 +372,14 @@ class Tick:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
         task = queued.decision.task
         context.log.error("not_started", task_id=task.id, error=error)
-        new = new_run(context, occurrence, now)
+        new = new_run(context, task, occurrence, now)
         claimed = self._claim(queued, new, now)
         if claimed is runs.Claim.WON:
             lock = TaskLock(context.workspace.locks, task.id)  # never acquired
             execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
             execution.not_started(error, now)
             self.supervisor.add(execution)
-        return Started.NO_SLOT if claimed is runs.Claim.AT_CAPACITY else Started.NO
+        return _OF_CLAIM[claimed]
 
     def _start(self, queued: Queued) -> Started:
         context, now = self.context, datetime.now(UTC)
@@ -357,11 +391,11 @@ class Tick:
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
             return Started.NO
-        new = new_run(context, occurrence, now)
+        new = new_run(context, task, occurrence, now)
         claimed = self._claim(queued, new, now)
         if claimed is not runs.Claim.WON:
             lock.release()
-            return Started.NO_SLOT if claimed is runs.Claim.AT_CAPACITY else Started.NO
+            return _OF_CLAIM[claimed]
         context.log.info(
             "run_claimed", task_id=task.id, run_id=new.run_id, trace_id=new.trace_id, source=occurrence.source,
             scheduled_for=occurrence.at.isoformat(),
@@ -376,9 +410,10 @@ class Tick:
         return Started.YES
 
     def _claim(self, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
-        decision = queued.decision
+        decision, config = queued.decision, self.context.settings.config
+        group_limit = config.groups.get(decision.task.group) if decision.task.group else None
         return runs.claim(
-            self.context.db, new, decision.facts, now, limit=self.context.settings.config.max_concurrent,
+            self.context.db, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
             missed=decision.plan.missed, next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
         )  # fmt: skip
 
@@ -412,20 +447,27 @@ class Tick:
             self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")
             if job.run_id not in self.report.run_ids:
                 self.report.run_ids.append(job.run_id)
-        if job.task.catch_up is CatchUp.ALL and not self.supervisor.stopping:
-            now = datetime.now(UTC)
-            again = self._decide_again(job.task, now)
-            self._enqueue([again] if again is not None and again.plan.starts else [], now)
+        if self.supervisor.stopping or self.report.duplicates:
+            return
+        now, ended = datetime.now(UTC), job.task.id.lower()
+        following = [task for task in self.catalog.tasks if ended in map(str.lower, task.after)]
+        if job.task.catch_up is CatchUp.ALL:
+            following.append(job.task)
+        decided = [found for task in following if (found := self._decide_again(task, now)) is not None]
+        self._enqueue([decision for decision in decided if decision.plan.starts], now)
 
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
         now = datetime.now(UTC)
         for queued in self.queue:
-            runs.defer(self.context.db, queued.decision.facts, queued.occurrence, self.context.owner.host, now)
-            self.report.deferred.append(queued.occurrence.task_id)
-            self.tell(
-                f"{'deferred':<9} {queued.occurrence.task_id}  no free slot; due {in_words(queued.occurrence.at, now)}"
-            )
+            occurrence = queued.occurrence
+            waiting = Unrun(occurrence.at, occurrence.at, 1)
+            self._defer(queued.decision.facts, waiting, SkipReason.AT_CAPACITY, occurrence.source, now)
+            self.report.deferred.append(occurrence.task_id)
+
+
+def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:
+    return queued.occurrence.at, -queued.decision.task.priority, queued.occurrence.task_id
 
 
 def machine_load() -> tuple[float | None, int | None]:

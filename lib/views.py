@@ -11,13 +11,14 @@ from datetime import datetime, tzinfo
 from typing import Any
 
 from lib.catalog import TaskFile
-from lib.governor import NextRun
+from lib.errors import Exit
+from lib.governor import NextRun, Plan
 from lib.ladder import Outcome
-from lib.model import Run, RunStatus, TaskState
+from lib.model import Hint, Run, RunStatus, TaskState
 from lib.redact import Redactor
 from lib.task import Task
 from lib.terminal import one_line, printable
-from lib.times import in_words, iso, took
+from lib.times import duration_text, in_words, iso, took
 from lib.zones import LOCAL, get_zone, zone_name
 
 _STYLES = {
@@ -90,6 +91,15 @@ def _columns_that_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], wid
     return shown
 
 
+def done(screen: Screen, message: str, document: dict[str, Any]) -> Exit:
+    """What a command that changed something says at its end."""
+    if screen.as_json:
+        screen.json(document)
+    if message:
+        screen.line(message)
+    return Exit.OK
+
+
 def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
     """`in 3 min (06:00:00)`: in words, next to the exact time; its zone is named where it is not the machine's."""
     if moment is None:
@@ -141,7 +151,32 @@ class TaskView:
             return "due now" if due else when(self.next_run.at, now, self.task.zone)
         if self.state is TaskState.RUNNING and self.task.enabled:
             return "after this run"
-        return {"reboot": "at the next boot", "manual": "by hand"}.get(self.next_run.source or "", "-")
+        words = {"reboot": "at the next boot", "manual": "by hand", "after": f"after {', '.join(self.task.after)}"}
+        return words.get(self.next_run.source or "", "-")
+
+
+def action_word(plan: Plan) -> str:
+    """What the next tick does about a task."""
+    return "run" if plan.starts else ("skip" if plan.skipped else ("missed" if plan.missed else "wait"))
+
+
+def hint_json(hint: Hint, zone: tzinfo) -> dict[str, Any]:
+    return {
+        "kind": hint.kind,
+        "every_s": hint.every.total_seconds() if hint.every else None,
+        "at": iso(hint.at, zone),
+        "given_at": iso(hint.given_at, zone),
+        "until": iso(hint.until, zone),
+        "reason": hint.reason,
+        "author": hint.author,
+    }
+
+
+def hint_words(hint: Hint, task: Task, now: datetime) -> str:
+    what = f"every {duration_text(hint.every)}" if hint.every else f"once {when(hint.at, now, task.zone)}"
+    until = f", ends {when(hint.until, now, task.zone)}" if hint.until else ", until cleared" if hint.every else ""
+    reason = f": {one_line(hint.reason)}" if hint.reason else ""
+    return f"{what}{until}, by {one_line(hint.author)}{reason}"
 
 
 TASK_COLUMNS = ("ID", "STATE", "SCHEDULE", "LAST RUN", "NEXT RUN", "TITLE")

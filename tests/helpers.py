@@ -26,12 +26,14 @@ PATIENCE = 60.0  # how long a test waits for something that must happen, however
 def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
     """The first true answer of the condition."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    while True:
+        last_look = time.monotonic() >= deadline  # before looking: one look always comes after the deadline
         answer = condition()
         if answer:
             return answer
+        if last_look:
+            raise AssertionError(f"did not happen within {PATIENCE} s: {what or condition}")
         time.sleep(0.02)
-    raise AssertionError(f"did not happen within {PATIENCE} s: {what or condition}")
 
 
 def alive(pid: int) -> bool:
@@ -217,9 +219,9 @@ class Gate:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             return False  # nobody stands there yet
+        self._arrived.unlink(missing_ok=True)  # before it goes on: it may be back at once
         with open(descriptor, "w") as pipe:
             pipe.write("go\n")
-        self._arrived.unlink(missing_ok=True)
         return True
 
 

@@ -14,13 +14,12 @@ import pytest
 from tests.helpers import PATIENCE, Gate, Telegram, Workspace, wait_for
 
 OK = (200, {"ok": True, "result": {}})
-ALL_DAY = "  quiet_hours: '00:00-23:59'\n"
 
 
 def again(workspace: Workspace, task_id: str) -> None:
-    """One more run of an hourly task, right now."""
+    """One more run of an hourly task, right now, however long it has backed off."""
     if workspace.root.joinpath("state").exists():
-        workspace.move_back(task_id, "-2 hours")
+        workspace.move_back(task_id, "-2 days")
     workspace.tick()
 
 
@@ -135,7 +134,7 @@ def test_the_same_trouble_is_reminded_of_after_a_day(workspace: Workspace, teleg
 
 
 def test_after_suspend_after_failures_the_file_itself_says_suspended(workspace: Workspace, telegram: Telegram) -> None:
-    telegram.configure(workspace, ALL_DAY)
+    telegram.configure(workspace, quiet_now())
     path = workspace.write_task(
         "job", "---\n# why: because\nid: job   # mine\nschedule: 1h\nsuspend_after: 2\ncommand: exit 1\n---\nText.\n"
     )

@@ -20,8 +20,14 @@ DECISIONS = [
     "redact",
     "yamltree",
     "task",
+    "cron",
+    "phrases",
     "schedule",
+    "wording",
+    "blackout",
+    "chains",
     "governor",
+    "simulation",
     "ladder",
     "messages",
 ]
@@ -42,6 +48,7 @@ OUTSIDE = [
     "process",
     "termination",
     "runners",
+    "http_call",
     "runlog",
     "log",
     "deliver",
@@ -49,7 +56,7 @@ OUTSIDE = [
 ]
 WIRING = [
     "context",
-    "suspension",
+    "closing",
     "execute",
     "supervisor",
     "recover",
@@ -60,6 +67,9 @@ WIRING = [
     "views",
     "commands",
     "commands.act",
+    "commands.add",
+    "commands.ahead",
+    "commands.steer",
     "commands.look",
     "commands.check",
 ]

@@ -190,11 +190,13 @@ def test_a_pause_for_a_time_is_remembered_and_leaves_rows(workspace: Workspace) 
 
 def test_a_pause_until_a_time_counts_in_the_zone_of_the_task(workspace: Workspace) -> None:
     workspace.task("job", schedule="1h", timezone="Asia/Tokyo")
-    workspace.cli("pause", "job", "--until", "2031-06-01T09:00")
-    assert workspace.sql("SELECT paused_until FROM tasks") == [("2031-06-01T00:00:00.000Z",)]
+    asked_at = datetime.now(UTC)
+    day = f"{asked_at.year + 2}-06-01"
+    workspace.cli("pause", "job", "--until", f"{day}T09:00")
+    assert workspace.sql("SELECT paused_until FROM tasks") == [(f"{day}T00:00:00.000Z",)]
     document = workspace.json("pause", "job", "--until", "09:30")
     until = datetime.fromisoformat(document["paused_until"])
-    assert (until.hour, until.minute, until.utcoffset()) == (9, 30, timedelta(hours=9)) and until > datetime.now(UTC)
+    assert (until.hour, until.minute, until.utcoffset()) == (9, 30, timedelta(hours=9)) and until > asked_at
 
 
 def test_resume_counts_from_now_and_does_not_fire_what_was_missed(workspace: Workspace) -> None:
@@ -215,7 +217,7 @@ def test_resume_clears_the_failures_and_closes_the_tickets(workspace: Workspace)
     assert "auto_suspended" in path.read_text()
     workspace.cli("resume", "job")
     assert "auto_suspended" not in path.read_text()
-    assert workspace.sql("SELECT failures, suspend_pending FROM tasks") == [(0, 0)]
+    assert workspace.sql("SELECT failures, closing FROM tasks") == [(0, None)]
     assert workspace.sql("SELECT COUNT(*) FROM tickets WHERE closed_at IS NULL") == [(0,)]
     assert workspace.json("list")[0]["state"] == "active"
 
@@ -397,3 +399,33 @@ def test_a_full_terminal_does_not_end_the_run(workspace: Workspace) -> None:
         run.communicate(timeout=PATIENCE)
     assert (workspace.root / "ended").exists()
     assert workspace.last_run("job")["status"] == "success"
+
+
+# --- another Python --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bare_copy(tmp_path: Path) -> Path:
+    """The program without a virtual environment beside it."""
+    shutil.copy(SCHEDULER, tmp_path)
+    (tmp_path / "lib").symlink_to(PROJECT / "lib")
+    (tmp_path / "tasks").mkdir()
+    return tmp_path
+
+
+def test_a_python_without_the_packages_says_what_to_do(bare_copy: Path) -> None:
+    command = [sys.executable, "-S", str(bare_copy / "scheduler.py"), "list"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.returncode == 1 and f"`make run` in {bare_copy} installs what is needed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_python_without_the_packages_hands_over_to_the_one_in_the_folder(bare_copy: Path) -> None:
+    """So that `./scheduler.py hint …` works inside a task, whatever `python3` is there."""
+    own = bare_copy / ".venv" / "bin" / "python"
+    own.parent.mkdir(parents=True)
+    own.write_text('#!/bin/sh\necho "own python: $*"\n')
+    own.chmod(0o755)
+    command = [sys.executable, "-S", str(bare_copy / "scheduler.py"), "list", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
+    assert done.stdout == f"own python: {bare_copy}/scheduler.py list --json\n"

@@ -46,7 +46,8 @@ def test_validate_names_every_problem_of_every_file_on_one_line_each(workspace: 
         r"tasks/a\.md:2: id: 'a b' ", r"tasks/a\.md:3: schedule: '5' has no unit", r"tasks/a\.md:5: timeout: .*soon",
         r"tasks/a\.md:6: retry: .*maybe", r"tasks/b\.md:\d+: id: required", r"tasks/b\.md:\d+: schedule: required",
         r"tasks/c\.md:\d+: ", r"tasks/d\.md:1: no frontmatter", r"tasks/e\.md:3: schedule: .*never happens",
-        r"tasks/e\.md:5: run_as: 'shel' .*shell", r"tasks/e\.md:6: enabled: .*perhaps", r"tasks/f\.md:3: schedule: .*@hourly",
+        r"tasks/e\.md:5: run_as: 'shel' .*shell", r"tasks/e\.md:6: enabled: .*perhaps",
+            r"tasks/f\.md:3: schedule: 'now' .*every monday at 09:00",
     ):  # fmt: skip
         assert sum(bool(re.match(pattern, line)) for line in found) == 1, (pattern, found)
     assert all(re.match(r"tasks/[a-f]\.md:\d+: ", line) for line in found)
@@ -146,7 +147,7 @@ def test_doctor_notices_that_no_tick_ever_came(workspace: Workspace) -> None:
 
 def test_doctor_notices_that_the_last_tick_is_old(workspace: Workspace) -> None:
     workspace.tick()
-    workspace.sql("UPDATE heartbeats SET at = strftime('%Y-%m-%dT%H:%M:%fZ', at, '-10 minutes')")
+    workspace.sql("UPDATE heartbeats SET at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-10 minutes')")
     assert re.search(r"PROBLEM +tick +.*10 min ago", workspace.cli("doctor", code=1).stdout)
 
 

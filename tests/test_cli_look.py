@@ -6,7 +6,7 @@ import os
 import pty
 import re
 import subprocess
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -47,14 +47,16 @@ def ids(workspace: Workspace, *arguments: str) -> list[str]:
 
 
 def test_list_tells_state_schedule_last_and_next_run_in_words(workspace: Workspace) -> None:
-    workspace.task("nightly", schedule="0 3 * * *", title="Every night")
+    hour = (datetime.now(UTC).hour + 12) % 24  # never just now
+    workspace.task("nightly", schedule=f"0 {hour} * * *", title="Every night")
     workspace.task("often", schedule="2h", title="Quite often")
     workspace.task("by-hand")
     workspace.task("resting", schedule="1h", enabled=False, disabled_reason="by_choice")
     workspace.tick()
     lines = {line.split()[0]: line for line in workspace.cli("list").stdout.splitlines()}
     assert re.search(
-        r"nightly +active +0 3 \* \* \* +never +in \d+ (min|h|s) \([^)]*03:00(:00)?\) +Every night", lines["nightly"]
+        rf"nightly +active +0 {hour} \* \* \* +never +in 1[12] h \([^)]*\b{hour:02}:00(:00)?\) +Every night",
+        lines["nightly"],
     )
     assert re.search(
         r"often +active +2h +success (just now|\d+ s ago) \(.*\) +in (2 h|120 min) \(.*\) +Quite often", lines["often"]
@@ -123,14 +125,15 @@ def test_list_without_tasks_says_what_to_do(workspace: Workspace) -> None:
 
 @pytest.fixture
 def busy(workspace: Workspace) -> Workspace:
-    """Twenty-five runs over twenty-five hours, the oldest first, every fifth of them a failure."""
+    """Twenty-five runs over twenty-five hours, the last half an hour ago, every fifth of them a failure."""
     workspace.task("job", timezone="America/New_York")
     workspace.task("other")
     workspace.cli("list")
-    workspace.sql("INSERT INTO tasks (id, path, schedule, timezone, enabled, first_seen, armed_at) VALUES"
-                  " ('job', 'tasks/job.md', 'manual', 'local', 1, '2026-01-01T00:00:00.000Z', '2026-01-01T00:00:00.000Z')")  # fmt: skip
+    met = "2026-01-01T00:00:00.000Z"
+    workspace.sql("INSERT INTO tasks (id, path, schedule, timezone, enabled, first_seen, armed_at, anchored_at) VALUES"
+                  " ('job', 'tasks/job.md', 'manual', 'local', 1, ?, ?, ?)", met, met, met)  # fmt: skip
     for number in range(25):
-        moment = f"strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{25 - number} hours', '+1 minute')"
+        moment = f"strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-{25 - number} hours', '+30 minutes')"
         workspace.sql(
             "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, finished_at,"
             f" attempts, host) VALUES (?, 'job', ?, ?, 'manual', {moment}, {moment}, {moment}, {moment}, 1, 'here')",

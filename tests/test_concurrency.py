@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.helpers import Workspace, start_together, wait_for
+from tests.helpers import Workspace, half_past, start_together, wait_for
 
 APPEND = 'echo "$TICKDOWN_TASK_ID $TICKDOWN_SCHEDULED_FOR" >> ran'
 
@@ -52,7 +52,7 @@ def test_ten_ticks_at_once_run_every_missed_occurrence_once(workspace: Workspace
 
 
 def test_ten_ticks_at_once_write_one_row_for_what_is_not_caught_up(workspace: Workspace) -> None:
-    workspace.task("a", APPEND, schedule="0 * * * *", catch_up="once")
+    workspace.task("a", APPEND, schedule=half_past(), catch_up="once")
     workspace.tick()
     workspace.move_back("a", "-6 hours")
     ticks_together(workspace, 10)
@@ -84,7 +84,7 @@ def test_over_all_ticks_no_more_run_at_once_than_max_concurrent(workspace: Works
     ticks = [workspace.start("tick") for _ in range(3)]
     wait_for(lambda: len(lines(workspace, "counts")) == 2, "two tasks at work")
     late = workspace.tick()  # finds no slot and does not wait for one
-    assert "no free slot" in late.stdout
+    assert "at_capacity" in late.stdout
     assert len(lines(workspace, "counts")) == 2
     (workspace.root / "go").touch()
     for tick in ticks:

@@ -80,7 +80,7 @@ def test_a_real_cron_fires_a_task_through_the_line_of_crontab_example(tmp_path: 
         # Up to a minute until cron looks, then the tick itself.
         for _ in range(3):
             try:
-                wait_for((home / "marker").exists, "a tick started by cron")
+                wait_for(lambda: (home / "marker").exists() and (home / "marker").read_text(), "a tick started by cron")
                 break
             except AssertionError:
                 assert daemon.poll() is None, daemon.communicate()[0]

@@ -6,6 +6,7 @@ import argparse
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,22 +78,17 @@ def test_the_install_line_of_the_readme_is_the_one_in_crontab_example() -> None:
     assert f"#   {line.removeprefix('$ ')}\n" in (PROJECT / "crontab.example").read_text()
 
 
-def test_the_install_line_puts_this_folder_into_the_entry() -> None:
+def test_the_install_line_puts_this_folder_into_the_entry(tmp_path: Path) -> None:
     """Run as a person would, with a stand-in for `crontab` that keeps what it is given."""
     line = next(line for line in README.splitlines() if line.startswith("$ (crontab -l")).removeprefix("$ ")
     script = (
         'crontab() { if [ "$1" = -l ]; then cat "$KEPT" 2>/dev/null; else cat > "$KEPT.new" && mv "$KEPT.new" "$KEPT"; fi; }\n'
         f"{line}\n{line}\n"
     )
-    kept = PROJECT / ".venv-crontab-test"
+    kept = tmp_path / "crontab"
     kept.write_text("5 5 * * * my-own-job\n")
-    try:
-        subprocess.run(
-            ["bash", "-c", script], cwd=PROJECT, check=True, env={"PATH": "/usr/bin:/bin", "KEPT": str(kept)}
-        )
-        installed = kept.read_text()
-    finally:
-        kept.unlink()
+    subprocess.run(["bash", "-c", script], cwd=PROJECT, check=True, env={"PATH": "/usr/bin:/bin", "KEPT": str(kept)})
+    installed = kept.read_text()
     assert installed.count("scheduler.py") == 1 + installed.count("# Install"), (
         "a second installation replaces the first"
     )

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.governor import NextRun, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
-from lib.model import CatchUp, DisabledReason, Facts, Occurrence, SkipReason, Source, TaskState
-from lib.schedule import occurrences, parse_schedule
+from lib.blackout import parse_blackout
+from lib.cron import occurrences
+from lib.governor import NOTHING, NextRun, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
+from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.schedule import parse_schedule
 from lib.task import Task
 
 NOW = datetime(2026, 6, 1, 12, 0, 20, tzinfo=UTC)
@@ -106,8 +108,8 @@ def test_a_disabled_task_does_not_start(fields):
 
 
 def test_a_suspension_counts_before_the_file_says_so():
-    assert plan(NOW, task(), facts(suspend_pending=True), BOOT).reason is SkipReason.DISABLED
-    assert next_run(NOW, task(), facts(suspend_pending=True), BOOT).at is None
+    assert plan(NOW, task(), facts(closing=DisabledReason.AUTO_SUSPENDED), BOOT).reason is SkipReason.DISABLED
+    assert next_run(NOW, task(), facts(closing=DisabledReason.AUTO_SUSPENDED), BOOT).at is None
 
 
 @pytest.mark.parametrize("back", [timedelta(seconds=1), HOUR, 3 * DAY])
@@ -202,11 +204,13 @@ def test_a_year_without_ticks_is_counted_exactly(zone):
 
 
 def test_a_pause_wins_over_everything_and_leaves_a_row():
-    paused = facts(last=NOON - 3 * HOUR, paused_until=NOW + MINUTE, retry_at=NOON, retry_follows="r1")
+    paused = facts(last=NOON - 3 * HOUR, paused_until=NOW + MINUTE)
     due = plan(NOW, task(), paused, BOOT)
     assert (due.starts, due.reason) == ((), SkipReason.PAUSED)
     assert due.skipped == Unrun(NOON - 2 * HOUR, NOON, 3)
     assert next_run(NOW, task(), paused, BOOT) == NextRun(NOON + HOUR, Source.PAUSED)
+    retry = replace(paused, retry_at=NOON, retry_follows="r1")
+    assert next_run(NOW, task(), retry, BOOT) == NextRun(NOW + MINUTE, Source.PAUSED)
 
 
 def test_a_pause_ends_by_itself():
@@ -358,7 +362,7 @@ def test_a_reason_without_a_disabling_means_nothing():
 
 def test_states_that_only_the_store_knows():
     assert state_of(NOW, task(enabled=False), facts(running=True)) is TaskState.RUNNING
-    assert state_of(NOW, task(), facts(suspend_pending=True)) is TaskState.SUSPENDED
+    assert state_of(NOW, task(), facts(closing=DisabledReason.AUTO_SUSPENDED)) is TaskState.SUSPENDED
     assert state_of(NOW, task(), facts(paused_until=NOW + MINUTE)) is TaskState.PAUSED
     assert state_of(NOW, task(), facts(paused_until=NOW)) is TaskState.ACTIVE
     assert state_of(NOW, task(), None) is TaskState.ACTIVE
@@ -394,3 +398,53 @@ def test_every_due_occurrence_is_either_started_or_written_off(schedule, catch_u
     there_were = list(occurrences(what.schedule, begin, now))
     assert len(set(taken)) == len(taken) and set(taken) <= set(there_were)
     assert len(taken) + missed == len(there_were)
+
+
+# --- several lines, blackouts ------------------------------------------------------------------------------------
+
+
+def test_what_is_due_by_the_clock_is_not_settled_by_a_hint_that_came_later():
+    """The run of the hint would take up 12:00 to 12:02 without a row."""
+    every_minute, now = task("* * * * *"), NOON + 5 * MINUTE
+    hinted = facts(last=NOON - MINUTE, hints=(Hint(HintKind.ONE_SHOT, NOON, at=NOON + 2 * MINUTE),))
+    due = plan(now, every_minute, hinted, BOOT)
+    assert [(start.at, start.source) for start in due.starts] == [(now, Source.BASELINE_CRON)]
+    assert due.missed == Unrun(NOON, NOON + 4 * MINUTE, 5)
+
+
+def blacked_out(*texts: str, **fields) -> Task:
+    return task(blackout=tuple(map(parse_blackout, texts)), **fields)
+
+
+def test_an_occurrence_in_a_blackout_is_skipped_and_the_next_is_after_it():
+    due = plan(NOW, blacked_out("11:30-13:30"), facts(), BOOT)
+    assert (due.starts, due.reason, due.skipped) == ((), SkipReason.BLACKOUT, Unrun(NOON, NOON, 1))
+    assert next_run(NOW, blacked_out("11:30-13:30"), facts(), BOOT).at == NOON + 2 * HOUR
+
+
+def test_what_was_missed_before_a_blackout_is_caught_up_and_the_rest_is_decided_after_it():
+    """Due since 09:00; 10:00 to 12:00 lie in the blackout, which is over."""
+    what = blacked_out("09:30-12:00", catch_up=CatchUp.ONCE)
+    due = plan(NOON - MINUTE + HOUR, what, facts(last=NOON - 5 * HOUR), BOOT)
+    assert [start.at for start in due.starts] == [NOON] and due.missed == Unrun(NOON - 4 * HOUR, NOON - HOUR, 4)
+    what = blacked_out("09:30-12:30")
+    due = plan(NOON + 35 * MINUTE, what, facts(last=NOON - 5 * HOUR), BOOT)
+    assert [start.at for start in due.starts] == [NOON - 3 * HOUR] and due.missed == Unrun(
+        NOON - 4 * HOUR, NOON - 4 * HOUR, 1
+    )
+    then = plan(NOON + 36 * MINUTE, what, facts(last=NOON - 3 * HOUR), BOOT)
+    assert (then.reason, then.skipped) == (SkipReason.BLACKOUT, Unrun(NOON - 2 * HOUR, NOON, 3))
+
+
+def test_what_was_missed_waits_for_the_end_of_a_blackout():
+    what, known = blacked_out("11:30-13:30"), facts(last=NOON - 2 * HOUR)
+    due = plan(NOON - MINUTE, what, known, BOOT)
+    assert (due.starts, due.reason, due.stays_due) == ((), SkipReason.BLACKOUT, True)
+    assert plan(NOON - MINUTE, what, replace(known, deferred=NOON - HOUR), BOOT) == NOTHING
+
+
+def test_an_interval_hint_that_ends_first_leaves_the_next_run_to_the_schedule():
+    hinted = facts(
+        last=NOON, last_end=NOON, hints=(Hint(HintKind.INTERVAL, NOON, every=HOUR, until=NOON + 25 * MINUTE),)
+    )
+    assert next_run(NOW, task("*/10 * * * *"), hinted, BOOT) == NextRun(NOON + 30 * MINUTE, Source.BASELINE_CRON)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, error_signature, judge, next_step
-from lib.model import AlertKind, ErrorClass, Facts, NotifyOn, RunStatus
+from lib.model import AlertKind, DisabledReason, ErrorClass, Facts, NotifyOn, RunStatus
 from lib.schedule import Manual
 from lib.task import Task
 
@@ -126,13 +126,13 @@ def test_the_first_and_the_third_failure_are_told_and_the_last_suspends():
 def test_a_task_is_suspended_at_its_limit_and_not_before(limit):
     for failures in range(limit):
         verdict = judge(task(suspend_after=limit), replace(QUIET, failures=failures), FAILED, NOW)
-        assert verdict.suspend == (failures + 1 == limit)
+        assert verdict.closing == (DisabledReason.AUTO_SUSPENDED if failures + 1 == limit else None)
         assert verdict.failures == failures + 1
 
 
 def test_a_task_that_is_disabled_already_is_not_suspended_by_a_forced_run():
     verdict = judge(task(enabled=False, suspend_after=1), QUIET, FAILED, NOW)
-    assert (verdict.suspend, verdict.tickets) == (False, ())
+    assert (verdict.closing, verdict.tickets) == (None, ())
 
 
 @pytest.mark.parametrize("outcome", [TIMEOUT, KILLED])
@@ -189,7 +189,7 @@ def test_a_success_after_failures_nobody_was_told_of_is_just_a_success():
 
 def test_never_hides_alerts_but_not_the_ticket_and_the_suspension():
     verdict = judge(task(notify_on=NotifyOn.NEVER, suspend_after=1), QUIET, FAILED, NOW)
-    assert (verdict.alert, verdict.suspend, verdict.tickets) == (None, True, ("suspended",))
+    assert (verdict.alert, verdict.closing, verdict.tickets) == (None, DisabledReason.AUTO_SUSPENDED, ("suspended",))
 
 
 @pytest.mark.parametrize("outcome", [CANCELLED, ORPHANED])
@@ -197,7 +197,7 @@ def test_what_a_person_or_the_machine_ended_counts_neither_way(outcome):
     facts = Facts("a", NOW, failures=2, incident="x", incident_since=NOW, incident_alerted_at=NOW)
     verdict = judge(task(suspend_after=1), facts, outcome, NOW + HOUR)
     assert (verdict.failures, verdict.incident, verdict.incident_alerted_at) == (2, "x", NOW)
-    assert (verdict.suspend, verdict.tickets) == (False, ())
+    assert (verdict.closing, verdict.tickets) == (None, ())
 
 
 @pytest.mark.parametrize(

@@ -345,31 +345,32 @@ def test_what_looks_like_the_beginning_of_a_secret_is_not_lost(workspace: Worksp
 
 
 # --- timeouts ------------------------------------------------------------------------------------------------------
+# Five seconds: a busy machine may need one or two until a shell has set its trap or a daemon has left.
 
 
 def test_a_task_over_its_time_gets_sigterm_and_a_ticket(workspace: Workspace) -> None:
     clean_up = "trap 'echo cleaning up; exit 0' TERM; while :; do sleep 0.05; done"
-    workspace.task("a", clean_up, schedule="1h", timeout="1s", retry=3)
+    workspace.task("a", clean_up, schedule="1h", timeout="5s", retry=3)
     done = workspace.tick()
     a_run = workspace.last_run("a")
     assert (a_run["status"], a_run["attempts"], a_run["exit_code"]) == ("timeout", 1, 0)
-    assert a_run["error"] == "did not end within 1s" and "cleaning up" in workspace.log_text(a_run)
+    assert a_run["error"] == "did not end within 5s" and "cleaning up" in workspace.log_text(a_run)
     assert row(workspace, "error_class") == ("timeout",)
-    assert "a failed" in done.stderr and "did not end within 1s" in done.stderr
+    assert "a failed" in done.stderr and "did not end within 5s" in done.stderr
     assert workspace.sql("SELECT task_id, kind FROM tickets") == [("a", "timeout")]
 
 
 def test_a_task_that_ignores_sigterm_is_killed_with_all_it_started(workspace: Workspace) -> None:
-    workspace.task("a", "trap '' TERM; setsid sleep 1000 & sleep 1000 & while :; do sleep 0.1; done", timeout="1s")
+    workspace.task("a", "trap '' TERM; setsid sleep 1000 & sleep 1000 & while :; do sleep 0.1; done", timeout="5s")
     a_run = run(workspace, code=1)
     assert a_run["status"] == "timeout" and row(workspace, "signal") == (signal.SIGKILL,)
-    assert a_run["duration_ms"] >= 11_000
+    assert a_run["duration_ms"] >= 15_000
     assert workspace.processes() == []
 
 
 def test_a_daemon_that_left_session_and_parents_does_not_survive_a_timeout(workspace: Workspace) -> None:
     daemon = "(setsid sh -c 'echo $$ > daemon; exec sleep 1000' &) ; env -i setsid sleep 1000 & echo $! > bare; wait"
-    workspace.task("a", daemon, timeout="2s")
+    workspace.task("a", daemon, timeout="5s")
     assert run(workspace, code=1)["status"] == "timeout"
     assert not alive(pid_in(workspace, "daemon")) and not alive(pid_in(workspace, "bare"))
 
@@ -528,7 +529,7 @@ def test_a_daemon_without_environment_session_or_parents_does_not_survive_a_time
         f"(env -i setsid sh -c 'echo $$ > {pid_file}; exec sleep 1000' >/dev/null 2>&1 </dev/null &); "
         f"while [ ! -s {pid_file} ]; do sleep 0.02; done; sleep 1000",
         schedule="1h",
-        timeout="2s",
+        timeout="5s",
     )
     workspace.tick()
     assert workspace.last_run("sly")["status"] == "timeout"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lib.blackout import parse_blackout
 from lib.catalog import find_files, load_catalog, load_file, read_hostile
-from lib.model import CatchUp, DisabledReason, NotifyOn
+from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.schedule import Interval, Manual
-from lib.task import FIELDS, Surroundings, parse_task
+from lib.task import FIELDS, Request, Surroundings, parse_task
 from lib.workspace import MAX_BYTES, Workspace
 
 KNOWN = Surroundings("UTC", ("home", "work"), ("site",))
@@ -103,10 +105,9 @@ def test_a_good_value_is_taken(line, name, value):
         ("enabled: !!bool banana", "enabled: 'banana' is not accepted; true or false"),
         ("disabled_reason: tired", "disabled_reason: 'tired' is not accepted; one of auto_suspended, retired, paused, "
          "by_choice, completed, failed"),
-        ("run_as: ruby", "run_as: 'ruby' is not known; shell or script"),
+        ("run_as: ruby", "run_as: 'ruby' is not known; shell, script or http"),
         ("run_as: scripts", "did you mean 'script'?"),
-        ("run_as: claude", "run_as: 'claude' is not available in this version; shell or script"),
-        ("run_as: http", "not available in this version"),
+        ("run_as: claude", "run_as: 'claude' is not available in this version; shell, script or http"),
         ("run_as: ''", "run_as: '' is not known"),
         ("timeout: 0", "timeout: '0' is zero"),
         ("timeout: -5", "timeout: '-5' is negative"),
@@ -168,13 +169,13 @@ def test_a_bad_value_is_refused_with_its_line_and_what_is_accepted(line, says):
         ("id: .a\nschedule: manual\ncommand: x\n", "id: '.a' is not accepted"),
         ("id: ä\nschedule: manual\ncommand: x\n", "id: 'ä' is not accepted"),
         (f"id: {'a' * 65}\nschedule: manual\ncommand: x\n", "at most 64"),
-        ("id: a\ncommand: x\n", "schedule: required; a cron line, an interval such as 10m, or manual"),
+        ("id: a\ncommand: x\n", "schedule: required; a cron line, an interval such as 10m, a phrase such as every day at 09:00, or manual"),
         ("id: a\nschedule: 5\ncommand: x\n", ":3: schedule: '5' has no unit"),
         ("id: a\nschedule: 1.5\ncommand: x\n", ":3: schedule: '1.5' has no unit"),
         ("id: a\nschedule: [1m]\ncommand: x\n", "schedule: a list is not a text"),
         ("id: a\nschedule: true\ncommand: x\n", "schedule: "),
         ("id: a\nschedule: 61 * * * *\ncommand: x\n", ":3: schedule: minute '61'"),
-        ("id: a\nschedule: every 15 minutes\ncommand: x\n", "not available in this version"),
+        ("id: a\nschedule: every 15 monutes\ncommand: x\n", ":3: schedule: "),
         ("id: a\nschedule: manual\n", "command: required for run_as: shell"),
         ("id: a\nschedule: manual\ncommand: ' '\n", "command: required"),
         ("id: a\nschedule: manual\nrun_as: script\ncommand: echo 'x\n", "command: can't be split into words"),
@@ -227,11 +228,8 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name():
 
 
 LATER = [
-    ("prompt", "do it", "''"), ("heal_paths", "[x]", "[]"), ("min_interval", "5m", "null"), ("max_interval", "1h", "null"),
-    ("after", "backup", "[]"), ("after", "{backup: failure}", "{}"), ("group", "gpu", "''"), ("priority", "3", "0"),
-    ("budget_usd", "1.5", "null"), ("budget_usd_per_day", "2", "null"), ("blackout", "[sat-sun]", "[]"),
-    ("url", "http://x", "''"), ("method", "GET", "''"), ("headers", "{A: b}", "{}"), ("body", "x", "''"),
-    ("expect_status", "204", "null"), ("work_source", "items", "''"), ("allow_schedule", "true", "false"),
+    ("prompt", "do it", "''"), ("heal_paths", "[x]", "[]"), ("budget_usd", "1.5", "null"), ("budget_usd_per_day", "2", "null"),
+    ("work_source", "items", "''"), ("allow_schedule", "true", "false"),
 ]  # fmt: skip
 
 
@@ -244,13 +242,82 @@ def test_a_field_of_a_later_version_is_refused_unless_it_says_its_default(name, 
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("priority: high", "a whole number"), ("allow_schedule: 5", "true or false"), ("budget_usd: free", "US dollars"),
-     ("expect_status: 99", "from 100 to 599"), ("headers: x", "a mapping"), ("min_interval: 5", "no unit"),
-     ("after: {backup: maybe}", "success, failure, always"), ("blackout: [someday]", "sat-sun"), ("url: [x]", "not a text")],
+    [("allow_schedule: 5", "true or false"), ("budget_usd: free", "US dollars")],
 )  # fmt: skip
 def test_a_field_of_a_later_version_is_checked_all_the_same(line, says):
     [message] = refused(f"{MINIMAL}{line}\n")
     assert message.startswith(f"tasks/a.md:5: {line.partition(':')[0]}: ") and says in message
+
+
+def test_the_fields_of_the_governor_are_read():
+    task = accepted(
+        "min_interval: 5m\nmax_interval: 1h\nafter: {Backup: failure, c: always}\npriority: -3\nblackout: ['22:00-06:00', Sat-Sun]\n"
+    )
+    assert (task.min_interval, task.max_interval) == (timedelta(minutes=5), timedelta(hours=1))
+    assert (task.after, task.priority) == ({"Backup": ChainOn.FAILURE, "c": ChainOn.ALWAYS}, -3)
+    assert [blackout.text for blackout in task.blackout] == ["22:00-06:00", "Sat-Sun"]
+    assert accepted("after: backup\n").after == {"backup": ChainOn.SUCCESS}
+    assert accepted("after: [a1, b2]\n").after == {"a1": ChainOn.SUCCESS, "b2": ChainOn.SUCCESS}
+    nothing = accepted("min_interval:\nafter: []\ngroup: ''\nblackout: ''\n")
+    assert (nothing.min_interval, nothing.after, nothing.group, nothing.blackout) == (None, {}, None, ())
+
+
+def test_what_the_configuration_says_counts_for_every_task():
+    known = replace(KNOWN, groups=("gpu",), blackout=(parse_blackout("sun"),))
+    task, [], _ = parse_task(f"---\n{MINIMAL}group: gpu\nblackout: sat\n---\n", "tasks/a.md", known)
+    assert task is not None and task.group == "gpu"
+    assert [blackout.text for blackout in task.blackout] == ["sun", "sat"]
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [("priority: high", "a whole number"), ("priority: 1001", "-1000 to 1000"), ("min_interval: 5", "no unit"),
+     ("max_interval: 0m", "zero"), ("min_interval: 2h\nmax_interval: 1h", "is longer than max_interval"),
+     ("after: {backup: maybe}", "backup: 'maybe' is not accepted; one of success, failure, always"),
+     ("after: {backup: [x]}", "one of success"), ("after: a", "this task itself"), ("after: [x, X]", "names a task twice"),
+     ("after: [b c]", "'b c' is not the id of a task"), ("after: 5", "put it in quotes"), ("after: [[x]]", "not a text"),
+     ("group: gpu", "'gpu' is not in the configuration under groups"),
+     ("blackout: [someday]", "'22:00-06:00', 'sat-sun' or '2026-12-24/2026-12-26'"), ("blackout: 25:00-06:00", "25:00"),
+     ("blackout: '06:00-06:00'", "same time"), ("blackout: 2026-12-26/2026-12-24", "ends before it begins"),
+     ("blackout: 2026-02-30", "2026-02-30"), ("blackout: {a: b}", "a list of times"), ("blackout: sat-xyz", "sat-xyz")],
+)  # fmt: skip
+def test_a_wrong_field_of_the_governor_says_what_is_accepted(line, says):
+    [message] = refused(f"{MINIMAL}{line}\n")
+    assert message.startswith(f"tasks/a.md:5: {line.partition(':')[0]}: ") and says in message
+
+
+HTTP = "id: a\nschedule: manual\nrun_as: http\n"
+
+
+def test_an_http_task_is_read():
+    task, [], _ = parse(
+        f"{HTTP}url: https://x/y\nmethod: post\nheaders: {{A: b, N: 5}}\nbody: hi\nexpect_status: [200, 404]\n"
+    )
+    assert task.request == Request("https://x/y", "POST", {"A": "b", "N": "5"}, "hi", (200, 404))
+    assert parse(f"{HTTP}url: ${{BASE}}/x\nexpect_status: 204\n")[0].request == Request(
+        "${BASE}/x", expect_status=(204,)
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        (HTTP, "url: required for run_as: http"),
+        (f"{HTTP}url: ftp://x\n", "url: 'ftp://x' is not an http:// or https:// address"),
+        (f"{HTTP}url: https://x\nmethod: FETCH\n", "method: 'FETCH' is not accepted; one of GET, HEAD"),
+        (f"{HTTP}url: https://x\nheaders: x\n", "headers: 'x' is not accepted; a mapping"),
+        (f"{HTTP}url: https://x\nheaders: {{'a b': c}}\n", "'a b' is not the name of a header"),
+        (f'{HTTP}url: https://x\nheaders: {{A: "b\\nC: d"}}\n', "a text of one line"),
+        (f"{HTTP}url: https://x\nexpect_status: 99\n", "from 100 to 599"),
+        (f"{HTTP}url: https://x\nbody: {'x' * 70_000}\n", "body: is larger than 64 KiB"),
+        (f"{HTTP}url: https://x\ncommand: echo\n", "command: is not for run_as: http"),
+        (f"{MINIMAL}url: https://x\n", "url: is only for run_as: http"),
+        (f"{MINIMAL}expect_status: 204\n", "expect_status: is only for run_as: http"),
+    ],
+)  # fmt: skip
+def test_a_wrong_http_task_is_refused(lines, says):
+    [message] = refused(lines)
+    assert says in message
 
 
 def test_every_field_of_the_contract_is_known():

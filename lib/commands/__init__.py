@@ -1,1 +1,18 @@
-"""The commands, by what they are for: `act` changes something, `look` shows something, `check` finds what is wrong."""
+"""The commands, by what they are for: `act`, `steer` and `add` change something, `look` and `ahead` show something, `check`
+finds what is wrong. Each module is imported when it is first used: a tick must not pay for the others."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lib.commands import act, add, ahead, check, look, steer
+
+__all__ = ["act", "add", "ahead", "check", "look", "steer"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""`tick`, `run`, `pause`, `resume`, `stop`, `prune`."""
+"""`tick`, `run`, `retry`, `stop`, `prune`."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from lib.app import App, sync_catalog
+from lib.app import App, reject_past_dates, sync_catalog
 from lib.catalog import Catalog
 from lib.context import Context
 from lib.crash import replace_and_report
 from lib.deliver import deliver
 from lib.errors import Exit, NotSupportedYet, TickdownError
 from lib.execute import Execution, new_run
-from lib.governor import Plan
+from lib.governor import Plan, is_spent
 from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, Source
-from lib.process import boot_id, is_alive
+from lib.process import is_alive
 from lib.recover import recover
 from lib.runners import CannotRun, prepare
+from lib.schedule import OneShot
 from lib.store import runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
@@ -33,8 +34,8 @@ from lib.taskfile import set_fields
 from lib.terminal import PrintableStream, one_line
 from lib.termination import Termination
 from lib.tick import Decision, Report, Tick, dry_run
-from lib.times import LONGEST, duration_text, in_words, iso, parse_duration, parse_moment
-from lib.views import Screen, duration_ms, run_json, verdict_line
+from lib.times import duration_text, in_words, iso
+from lib.views import Screen, action_word, done, duration_ms, run_json, verdict_line
 from lib.zones import get_zone
 
 STOP_GRACE = 10.0
@@ -46,17 +47,18 @@ RECORDED_WITHIN = 15.0
 
 def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool) -> Exit:
     if is_dry_run:
-        db = app.database() if app.database_path().exists() else Database(None)
-        report = dry_run(app.context(db), app.catalog(), datetime.now(UTC))
+        now, db = datetime.now(UTC), app.database() if app.database_path().exists() else Database(None)
+        report = dry_run(app.context(db), reject_past_dates(app.catalog(), db, now), now)
         _show_decisions(app, screen, report)
         return report.exit_code
     catalog = app.catalog()
     if detach and not catalog.duplicates and _leave_to_child(app):
-        return _done(screen, "", {"detached": True})
+        return done(screen, "", {"detached": True})
     try:
         db = app.database()
     except DamagedDatabase as error:
         return replace_and_report(app, str(error))
+    catalog = reject_past_dates(catalog, db, datetime.now(UTC))
     report = Tick(app.context(db), catalog, every, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)
     return report.exit_code
@@ -147,7 +149,7 @@ def _decision_json(decision: Decision) -> dict[str, Any]:
     unrun = what.skipped or what.missed
     return {
         "task_id": task.id,
-        "action": "run" if start else ("skip" if what.skipped else ("missed" if what.missed else "wait")),
+        "action": action_word(what),
         "reason": None if start else _reason(what),
         "source": start.source if start else None,
         "scheduled_for": iso(start.at, task.zone) if start else None,
@@ -166,38 +168,77 @@ def _reason(what: Plan) -> str:
 def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_dry_run: bool) -> Exit:
     if heal:
         raise NotSupportedYet("--heal")
-    catalog = app.catalog()
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
     task = catalog.find(task_id)
     if is_dry_run:
         return _show_command(app, screen, task)
-    db = app.database()
-    context = app.context(db)
-    now = datetime.now(UTC)
     sync_catalog(db, catalog, now)
     occurrence = _manual_occurrence(task, key, now)
     if key is not None:
         earlier = runs.run_by_key(db, occurrence.key)
         if earlier is not None:
             return _already_done(screen, task, key, earlier)
-    lock = TaskLock(app.workspace.locks, task.id)
-    if not lock.acquire():
-        raise _already_running(db, task)
-    new = new_run(context, occurrence, now)
-    claimed = runs.claim(db, new, Facts(task.id, armed_at=now), now, limit=None)
-    if claimed is not runs.Claim.WON:
-        lock.release()
+    execution = _begin(app, db, task, occurrence, Facts(task.id, armed_at=now), screen, now)
+    if execution is None:
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
             return _already_done(screen, task, key, earlier)
         raise _already_running(db, task)
-    echo = _Echo(sys.stderr if screen.as_json else sys.stdout)
-    execution = Execution(context, task, lock, new.run_id, Source.MANUAL, now, new.trace_id, echo=echo)
+    return _to_its_end(app, db, screen, task, execution)
+
+
+def retry(app: App, screen: Screen, task_id: str) -> Exit:
+    """The last failed occurrence once more, now. A one-shot that had failed counts again: its file says how it ends."""
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    sync_catalog(db, catalog, now)
+    if runs.running_runs(db, task.id):
+        raise _already_running(db, task)
+    failed = runs.last_failed(db, task.id, or_missed=isinstance(task.schedule, OneShot))
+    facts = tasks.facts(db, task.id)
+    if failed is None or facts is None:
+        raise TickdownError(f"{task.id} has no failed run; `scheduler.py run {task.id}` runs it now")
+    if is_spent(task, facts):
+        # Before the run, so that the next tick may go on with it should this process die.
+        if not task.enabled:
+            set_fields(app.workspace.root / task.path, {"enabled": "true", "disabled_reason": None}, task.id)
+            task = replace(task, enabled=True, disabled_reason=None)
+        tasks.reopen(db, task.id, now)
+    at = failed.last_scheduled_for or failed.scheduled_for or now
+    key = f"{task.id}@{failed.run_id}+retry:{runs.new_run_id(now)}"
+    occurrence = Occurrence(task.id, at, Source.RETRY, key, now, follows=failed.run_id)
+    execution = _begin(app, db, task, occurrence, facts, screen, now)
+    if execution is None:
+        raise _already_running(db, task)
+    return _to_its_end(app, db, screen, task, execution)
+
+
+def _begin(
+    app: App, db: Database, task: Task, occurrence: Occurrence, facts: Facts, screen: Screen, now: datetime
+) -> Execution | None:
+    """Lock and claim, whatever the slots; None if somebody else was faster."""
+    context = app.context(db)
+    lock = TaskLock(app.workspace.locks, task.id)
+    if not lock.acquire():
+        raise _already_running(db, task)
+    new = new_run(context, task, occurrence, now)
+    if runs.claim(db, new, facts, now, limit=None) is not runs.Claim.WON:
+        lock.release()
+        return None
+    echo = Echo(sys.stderr if screen.as_json else sys.stdout)
+    return Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id, echo=echo)
+
+
+def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
     with Supervisor(db, on_done=lambda job: None) as supervisor:
-        execution.begin(Rung.RUN, now, time.monotonic())
+        execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
         supervisor.add(execution)
         while supervisor.jobs:
             supervisor.wait(None)
-    echo.flush()
+    if isinstance(execution.echo, Echo):
+        execution.echo.flush()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     return _verdict(db, screen, task, execution, supervisor.received)
 
@@ -227,7 +268,7 @@ def _already_done(screen: Screen, task: Task, key: str, earlier: Run) -> Exit:
     return Exit.OK if earlier.status is RunStatus.SUCCESS else Exit.FAILED
 
 
-class _Echo:
+class Echo:
     """The task's output, live and without its escape sequences."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -275,7 +316,8 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
             "task_id": task.id, "argv": command.argv, "cwd": str(command.cwd), "env": added,
             "timeout_s": task.timeout.total_seconds(), "retries": task.retries,
         })  # fmt: skip
-    screen.line(f"would run  {one_line(' '.join(command.argv), 500)}")
+    words = " ".join(command.argv) if task.request is None else task.what
+    screen.line(f"would run  {one_line(words, 500)}")
     screen.line(f"in         {command.cwd}")
     for name, value in added.items():
         screen.line(f"env        {name}={one_line(value)}")
@@ -283,59 +325,13 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
     return Exit.OK
 
 
-# --- pause, resume, stop, prune --------------------------------------------------------------------------------
-
-
-def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str | None) -> Exit:
-    """For a time: remembered beside the schedule. For good: written into the file."""
-    catalog, now = app.catalog(), datetime.now(UTC)
-    task = catalog.find(task_id)
-    end = _pause_end(task, for_, until, now)
-    if end is None:
-        set_fields(app.workspace.root / task.path, {"enabled": "false", "disabled_reason": "paused"}, task.id)
-        message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
-    else:
-        db = app.database()
-        sync_catalog(db, catalog, now)
-        tasks.pause(db, task.id, end)
-        message = f"{task.id} is paused until {end.astimezone(task.zone):%Y-%m-%d %H:%M %Z} ({in_words(end, now)})"
-    app.log.info("paused", task_id=task.id, until=end)
-    return _done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
-
-
-def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -> datetime | None:
-    if for_ is None and until is None:
-        return None
-    try:
-        end = now + parse_duration(for_) if for_ is not None else parse_moment(until or "", task.zone, now)
-    except ValueError as error:
-        raise TickdownError(f"{'--for' if for_ is not None else '--until'}: {error}", Exit.USAGE) from None
-    if end <= now:
-        raise TickdownError(f"--until: {until!r} is in the past", Exit.USAGE)
-    if end > now + LONGEST:
-        raise TickdownError(f"--until: {until!r} is more than ten years away; pause without it", Exit.USAGE)
-    return end
-
-
-def resume(app: App, screen: Screen, task_id: str) -> Exit:
-    catalog, now = app.catalog(), datetime.now(UTC)
-    task = catalog.find(task_id)
-    db = app.database()
-    sync_catalog(db, catalog, now)
-    if not task.enabled or task.disabled_reason is not None:
-        changes: dict[str, str | None] = {"disabled_reason": None}
-        if not task.enabled:
-            changes["enabled"] = "true"
-        set_fields(app.workspace.root / task.path, changes, task.id)
-    tasks.resume(db, task, now, boot_id())
-    app.log.info("resumed", task_id=task.id)
-    return _done(screen, f"{task.id} is active again; counted from now", {"task_id": task.id})
+# --- stop, prune ------------------------------------------------------------------------------------------------
 
 
 def stop(app: App, screen: Screen, task_id: str) -> Exit:
     """Leave word in the database, end the processes, and wait until the run's owner has recorded it; a dead owner's run
     is recorded here."""
-    catalog, db = app.catalog(), app.database()
+    catalog, db = app.open(datetime.now(UTC))
     running = runs.running_runs(db, task_id)
     if not running:
         task = catalog.find(task_id)
@@ -355,7 +351,7 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
     if ended is None or ended.status is RunStatus.RUNNING:
         raise TickdownError(f"the processes of {current.task_id} are ended; the next tick records run {run_id}")
     document = run_json(ended, get_zone(app.settings.config.timezone))
-    return _done(screen, f"{current.task_id}: {ended.status} (run {run_id})", document)
+    return done(screen, f"{current.task_id}: {ended.status} (run {run_id})", document)
 
 
 def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
@@ -379,16 +375,8 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
 def prune(app: App, screen: Screen) -> Exit:
     context: Context = app.context(app.database())
     pruned = prune_now(context, datetime.now(UTC))
-    return _done(
+    return done(
         screen,
         f"removed {pruned.runs} runs and {pruned.logs} logs from before {pruned.before}",
         {"runs": pruned.runs, "logs": pruned.logs, "before": pruned.before},
     )
-
-
-def _done(screen: Screen, message: str, document: dict[str, object]) -> Exit:
-    if screen.as_json:
-        screen.json(document)
-    if message:
-        screen.line(message)
-    return Exit.OK

@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lib.app import App
+from lib.app import App, reject_past_dates
 from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
+from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
 from lib.model import RunStatus, TicketKind
 from lib.process import host_name, is_alive
@@ -31,6 +32,7 @@ from lib.workspace import Workspace, fill
 from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
+CLOCK_NOTES_AHEAD = timedelta(days=366)
 LITTLE_SPACE = 200 * 1024 * 1024
 
 
@@ -39,10 +41,12 @@ LITTLE_SPACE = 200 * 1024 * 1024
 
 def validate(app: App, screen: Screen, paths: list[str], settings_problems: list[str]) -> Exit:
     """Every problem of every file, one line each. Warnings are shown too, but only errors count."""
-    files, missing = _chosen_files(app, paths)
+    now = datetime.now(UTC)
+    files, missing = _chosen_files(app, paths, now)
     catalog = Catalog(tuple(files))
     problems = [(file.path, problem) for file in files for problem in file.problems]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _surroundings_warnings(app, task)]
+    problems += [(task.path, problem) for task in catalog.tasks for problem in _clock_warnings(task, now)]
     problems += list(_duplicates(catalog))
     problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
     problems.sort(key=lambda pair: (pair[0], pair[1].line))
@@ -72,19 +76,46 @@ def _duplicates(catalog: Catalog) -> Iterator[tuple[str, Problem]]:
             yield path, Problem(lines.get(path, 1), "id", message)
 
 
-def _chosen_files(app: App, paths: list[str]) -> tuple[list[TaskFile], list[str]]:
-    """The files to look at, and the names that are none."""
+def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskFile], list[str]]:
+    """The files to look at, and the names that are none. Those of the workspace are seen beside the others there, since
+    `after` names other tasks."""
     known = app.settings.config.surroundings()
+    together = {file.path: file for file in _whole_catalog(app, now).files}
     files: list[TaskFile] = []
     missing = []
+
+    def look_at(path: Path) -> TaskFile:
+        return together.get(app.workspace.relative(path)) or load_file(path, app.workspace, known)
+
     for path in [Path(os.path.abspath(path)) for path in paths] or [app.workspace.tasks]:
         if path.is_dir():
-            files += [load_file(found, app.workspace, known) for found in find_files(path)]
+            files += [look_at(found) for found in find_files(path)]
         elif os.path.lexists(path):
-            files.append(load_file(path, app.workspace, known))
+            files.append(look_at(path))
         else:
             missing.append(app.workspace.relative(path))
     return files, missing
+
+
+def _whole_catalog(app: App, now: datetime) -> Catalog:
+    """Also where the database can't be used: then nobody knows whether a date that has passed was seen in time."""
+    try:
+        catalog = app.catalog()
+    except TickdownError:
+        return Catalog(())
+    try:
+        db = app.database() if app.database_path().exists() else Database(None)
+        return reject_past_dates(catalog, db, now)
+    except TickdownError:
+        return catalog
+
+
+def _clock_warnings(task: Task, now: datetime) -> Iterator[Problem]:
+    """Occurrences of the coming year that a change of the clock moves."""
+    if not isinstance(task.schedule, Cron):
+        return
+    for note in notes_between(task.schedule, now, now + CLOCK_NOTES_AHEAD):
+        yield Problem(task.lines.get("schedule", 1), "schedule", f"{note} ({zone_name(task.zone)})", warning=True)
 
 
 def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:

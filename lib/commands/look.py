@@ -12,9 +12,10 @@ from typing import Any
 
 from lib.app import App, check_known, find_run, task_view, task_views
 from lib.catalog import Catalog
+from lib.cron import Cron
 from lib.errors import Exit, TickdownError
-from lib.model import Facts, Run, RunStatus, TaskState
-from lib.schedule import Manual
+from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
+from lib.schedule import OneShot
 from lib.store import runs, tasks
 from lib.store.database import Database
 from lib.store.tickets import open_tickets
@@ -27,6 +28,8 @@ from lib.views import (
     Screen,
     TaskView,
     duration_ms,
+    hint_json,
+    hint_words,
     rejected_json,
     rejected_row,
     run_json,
@@ -34,6 +37,7 @@ from lib.views import (
     text_block,
     when,
 )
+from lib.wording import reading
 from lib.zones import get_zone, zone_name
 
 FOLLOW_EVERY = 0.2
@@ -41,7 +45,8 @@ RUNS_IN_SHOW = 5
 
 
 def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> Exit:
-    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
     views = [
         view
         for view in task_views(db, catalog, now)
@@ -68,7 +73,8 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
 
 
 def history(app: App, screen: Screen, task_id: str | None, limit: int, status: str | None, since: str | None) -> Exit:
-    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
     if task_id is not None:
         check_known(db, catalog, task_id)
     found = runs.list_runs(db, task_id, status, _since(since, app, now), limit)
@@ -102,7 +108,8 @@ def _since(text: str | None, app: App, now: datetime) -> datetime | None:
 
 
 def show(app: App, screen: Screen, task_id: str) -> Exit:
-    now, catalog, db = datetime.now(UTC), app.catalog(), app.database()
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
     task = catalog.find(task_id)
     facts = tasks.facts(db, task.id)
     view = task_view(task, facts, runs.last_run_of(db, task.id), now)
@@ -135,7 +142,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
 def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
     task = view.task
     state = view.state.value
-    if not task.enabled and task.disabled_reason:
+    if not task.enabled and task.disabled_reason not in (None, state):
         state += f" ({task.disabled_reason})"
     if facts is not None and facts.paused_until is not None and facts.paused_until > now:
         state += f" until {when(facts.paused_until, now, task.zone)}"
@@ -143,23 +150,42 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
         ("task", task.id),
         ("title", one_line(task.title)),
         ("file", task.path),
-        (
-            "schedule",
-            f"{task.schedule.text} ({zone_name(task.zone)})" if not isinstance(task.schedule, Manual) else "manual",
-        ),
+        ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
         ("next run", view.row(now)[4] + (f", {view.next_run.source}" if view.next_run.source else "")),
-        ("runs", f"{task.run_as}: {one_line(task.command, 120)}"),
+        ("runs", f"{task.run_as}: {one_line(task.what, 120)}"),
         (
             "limits",
             f"timeout {duration_text(task.timeout)}, retries {task.retries}, suspended after {task.suspend_after} failures",
         ),
     ]
+    rows += _bounds_rows(task)
     if task.tags:
         rows.append(("tags", one_line(", ".join(task.tags))))
+    for hint in facts.hints if facts is not None else ():
+        if hint.live(now):
+            rows.append(("hint", hint_words(hint, task, now)))
     if facts is not None and facts.failures:
         rows.append(("failing", f"{facts.failures} in a row, the first {when(facts.incident_since, now, task.zone)}"))
     return rows
+
+
+def _zone_text(task: Task) -> str:
+    return f" ({zone_name(task.zone)})" if isinstance(task.schedule, (Cron, OneShot)) else ""
+
+
+def _bounds_rows(task: Task) -> list[tuple[str, str]]:
+    """What else says when it may start, as far as it is used."""
+    after = ", ".join(name if wants is ChainOn.SUCCESS else f"{name} ({wants})" for name, wants in task.after.items())
+    limits = {"min_interval": task.min_interval, "max_interval": task.max_interval, "jitter": task.jitter}
+    bounds = [f"{name} {duration_text(value)}" for name, value in limits.items() if value]
+    if task.blackout:
+        bounds.append("not " + ", ".join(one_line(blackout.text) for blackout in task.blackout))
+    if task.group:
+        bounds.append(f"group {one_line(task.group)}")
+    if task.priority:
+        bounds.append(f"priority {task.priority}")
+    return [(name, text) for name, text in (("after", after), ("bounds", ", ".join(bounds))) if text]
 
 
 def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
@@ -182,6 +208,14 @@ def _details_json(task: Task, facts: Facts | None) -> dict[str, Any]:
         "retries": task.retries,
         "suspend_after": task.suspend_after,
         "timezone": zone_name(task.zone),
+        "reading": reading(task.schedule),
+        "after": dict(task.after),
+        "group": task.group,
+        "priority": task.priority,
+        "min_interval_s": task.min_interval.total_seconds() if task.min_interval else None,
+        "max_interval_s": task.max_interval.total_seconds() if task.max_interval else None,
+        "blackout": [blackout.text for blackout in task.blackout],
+        "hints": [hint_json(hint, task.zone) for hint in (facts.hints if facts else ())],
         "body": task.body,
         "failures": facts.failures if facts else 0,
         "failing_since": iso(facts.incident_since, task.zone) if facts and facts.failures else None,
@@ -212,8 +246,8 @@ def _warnings(catalog: Catalog, task: Task) -> list[str]:
 
 
 def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
-    db = app.database()
-    run = find_run(db, app.catalog(), name)
+    catalog, db = app.open(datetime.now(UTC))
+    run = find_run(db, catalog, name)
     path = app.workspace.root / (run.log or "")
     if screen.as_json:
         text = path.read_text(encoding="utf-8", errors="replace") if run.log and path.is_file() else ""

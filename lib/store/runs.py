@@ -5,22 +5,39 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from lib.governor import Unrun, occurrence_key
 from lib.ladder import Outcome, Verdict
-from lib.model import Alert, Facts, Occurrence, Owner, Run, Rung, RunStatus, SkipReason, Source, Ticket
-from lib.store import outbox
+from lib.model import (
+    FAILURES,
+    Alert,
+    ChainOn,
+    DisabledReason,
+    Facts,
+    Occurrence,
+    Owner,
+    Run,
+    Rung,
+    RunStatus,
+    SkipReason,
+    Source,
+    Ticket,
+)
+from lib.store import outbox, tasks
 from lib.store.database import Database
 from lib.store.tickets import note_on_tickets, open_ticket
-from lib.times import maybe_from_store, to_store
+from lib.times import from_store, maybe_from_store, to_store
+
+_USUAL_FROM = 9  # runs that tell how long a task takes
 
 
 class Claim(Enum):
     WON = auto()
     LOST = auto()
     AT_CAPACITY = auto()
+    GROUP_FULL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +47,12 @@ class NewRun:
     owner: Owner
     trace_id: str
     log: str
+    group: str | None = None
 
 
 def claim(
-    db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, missed: Unrun | None = None,
-    next_boot_id: str | None = None,
+    db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, group_limit: int | None = None,
+    missed: Unrun | None = None, next_boot_id: str | None = None,
 ) -> Claim:  # fmt: skip
     """Take up an occurrence: whoever inserts the row runs it.
 
@@ -53,7 +71,13 @@ def claim(
             (running,) = connection.execute("SELECT COUNT(*) FROM task_runs WHERE status = 'running'").fetchone()
             if running >= limit:
                 return Claim.AT_CAPACITY
-        if regular and not _take_up(connection, facts, occurrence, next_boot_id):
+        if group_limit is not None:
+            (running,) = connection.execute(
+                "SELECT COUNT(*) FROM task_runs WHERE status = 'running' AND concurrency_group = ?", (new.group,)
+            ).fetchone()
+            if running >= group_limit:
+                return Claim.GROUP_FULL
+        if regular and not _take_up(connection, facts, occurrence, next_boot_id, now):
             return Claim.LOST
         if missed is not None:
             _insert_unrun(
@@ -63,44 +87,73 @@ def claim(
             return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
         connection.execute(
             "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
-            " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows)"
-            " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?)",
+            " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
+            " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, to_store(now),
              to_store(occurrence.at) if regular else None, to_store(now), new.owner.host, new.owner.pid,
-             new.owner.started, new.owner.boot_id, to_store(now), new.trace_id, new.log, occurrence.follows),
+             new.owner.started, new.owner.boot_id, to_store(now), new.trace_id, new.log, occurrence.follows, new.group),
         )  # fmt: skip
         _insert_attempt(connection, new.run_id, 1, Rung.RUN, now)
     return Claim.WON
 
 
-def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
+def _take_up(
+    connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, now: datetime
+) -> bool:
     if occurrence.source is Source.RETRY:
         taken = connection.execute(
             "UPDATE tasks SET retry_at = NULL, retry_follows = NULL WHERE id = ? AND retry_follows IS ?",
             (facts.task_id, facts.retry_follows),
         )
         return taken.rowcount == 1
+    by_chain = facts.chained is not None and occurrence.key.endswith(f"@after:{facts.chained.run_id}")
+    if by_chain and not _chain_stands(connection, facts):
+        return False
+    at = to_store(occurrence.at)
     taken = connection.execute(
-        "UPDATE tasks SET last_occurrence = ?, boot_id = COALESCE(?, boot_id), deferred = NULL, retry_at = NULL,"
-        " retry_follows = NULL, retries_used = 0 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
-        (to_store(occurrence.at), boot_id, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
+        "UPDATE tasks SET last_occurrence = CASE WHEN ? THEN last_occurrence ELSE MAX(COALESCE(last_occurrence, ''), ?) END,"
+        " boot_id = COALESCE(?, boot_id), deferred = NULLIF(deferred, ?), retry_at = NULL, retry_follows = NULL,"
+        " retries_used = 0 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+        (occurrence.apart, at, boot_id, at, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
     )
-    return taken.rowcount == 1
+    if taken.rowcount != 1:
+        return False
+    # A moment that a hint asked for is met by any run that starts from then on.
+    connection.execute(
+        "DELETE FROM hints WHERE task_id = ? AND kind = 'one-shot' AND at <= ?", (facts.task_id, to_store(now))
+    )
+    if by_chain:
+        _answer_chain(connection, facts)
+    return True
+
+
+def _chain_stands(connection: sqlite3.Connection, facts: Facts) -> bool:
+    """False if somebody else has answered the ends of this decision, or a newer one is in the place of the last."""
+    ended_run = facts.chained.run_id if facts.chained else None
+    found = connection.execute("SELECT 1 FROM chains WHERE task_id = ? AND ended_run = ?", (facts.task_id, ended_run))
+    return found.fetchone() is not None
+
+
+def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
+    """The ends that this decision was made from have had their effect; one that came since has not."""
+    assert facts.chained is not None
+    connection.execute(
+        "UPDATE chains SET ended_at = NULL, ended_run = NULL WHERE task_id = ? AND ended_at <= ?",
+        (facts.task_id, to_store(facts.chained.at)),
+    )
 
 
 def write_off(
     db: Database, facts: Facts, unrun: Unrun, status: RunStatus, reason: SkipReason | None, source: Source, host: str,
-    now: datetime, *, is_interval: bool = False, next_boot_id: str | None = None,
+    now: datetime, *, is_interval: bool = False, next_boot_id: str | None = None, closing: DisabledReason | None = None,
 ) -> bool:  # fmt: skip
     """Occurrences that will not run: one row with a count, shared by consecutive ones of the same reason."""
     with db.transaction() as connection:
-        taken = connection.execute(
-            "UPDATE tasks SET last_occurrence = ?, last_end = CASE WHEN ? THEN ? ELSE last_end END,"
-            " boot_id = COALESCE(?, boot_id), deferred = NULL WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
-            (to_store(unrun.last), is_interval, to_store(now), next_boot_id, facts.task_id,
-             _maybe(facts.last_occurrence), to_store(facts.armed_at)),
-        )  # fmt: skip
-        if taken.rowcount != 1:
+        if source is Source.AFTER:  # not of the schedule, so nothing of that is settled
+            if not _chain_stands(connection, facts):
+                return False
+            _answer_chain(connection, facts)
+        elif not _settle(connection, facts, unrun, now, is_interval, next_boot_id, closing):
             return False
         if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now):
             return True
@@ -108,20 +161,33 @@ def write_off(
     return True
 
 
-def defer(db: Database, facts: Facts, occurrence: Occurrence, host: str, now: datetime) -> None:
-    """No slot was free and this tick ends: the occurrence stays due, and the wait leaves a trace."""
-    unrun = Unrun(occurrence.at, occurrence.at, 1)
+def _settle(
+    connection: sqlite3.Connection, facts: Facts, unrun: Unrun, now: datetime, is_interval: bool, boot_id: str | None,
+    closing: DisabledReason | None,
+) -> bool:  # fmt: skip
+    settled = connection.execute(
+        "UPDATE tasks SET last_occurrence = MAX(COALESCE(last_occurrence, ''), ?), last_end = CASE WHEN ? THEN ? ELSE"
+        " last_end END, closing = COALESCE(?, closing), boot_id = COALESCE(?, boot_id),"
+        " deferred = CASE WHEN deferred BETWEEN ? AND ? THEN NULL ELSE deferred END"
+        " WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+        (to_store(unrun.last), is_interval, to_store(now), closing, boot_id, to_store(unrun.first), to_store(unrun.last),
+         facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
+    )  # fmt: skip
+    return settled.rowcount == 1
+
+
+def defer(
+    db: Database, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, host: str, now: datetime
+) -> None:
+    """It can't start now and stays due; the wait leaves a trace."""
     with db.transaction() as connection:
-        kept = connection.execute(
-            "UPDATE tasks SET deferred = ? WHERE id = ? AND last_occurrence IS ?",
-            (to_store(occurrence.at), facts.task_id, _maybe(facts.last_occurrence)),
-        )
-        if kept.rowcount != 1 or _extend_last_skip(connection, facts.task_id, unrun, SkipReason.AT_CAPACITY, now):
+        if tasks.facts(db, facts.task_id) != facts:
+            return  # another tick has started it or noted this; the next one decides anew
+        connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(unrun.last), facts.task_id))
+        if _extend_last_skip(connection, facts.task_id, unrun, reason, now):
             return
-        _insert_unrun(
-            connection, facts.task_id, unrun, RunStatus.SKIPPED, SkipReason.AT_CAPACITY, occurrence.source, host, now,
-            key=f"{occurrence.key}+deferred",
-        )  # fmt: skip
+        key = f"{occurrence_key(facts.task_id, unrun.last)}+{reason}"
+        _insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key)
 
 
 def _extend_last_skip(
@@ -247,10 +313,11 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     if verdict is not None:
         connection.execute(
             "UPDATE tasks SET failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
-            " suspend_pending = MAX(suspend_pending, ?) WHERE id = ?",
+            " closing = COALESCE(?, closing) WHERE id = ?",
             (verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
-             int(verdict.suspend), ending.task_id),
+             verdict.closing, ending.task_id),
         )  # fmt: skip
+        _tell_those_after(connection, ending, now)
     for alert in ending.alerts:
         outbox.add_alert(connection, alert, now)
     for ticket in ending.tickets:
@@ -258,6 +325,19 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     if ending.note:
         note_on_tickets(connection, ending.task_id, ending.note, now)
     return True
+
+
+def _tell_those_after(connection: sqlite3.Connection, ending: Ending, now: datetime) -> None:
+    """In the transaction of the end, so that no chain breaks where the scheduler does."""
+    wants = [ChainOn.ALWAYS]
+    if ending.outcome.status is RunStatus.SUCCESS:
+        wants.append(ChainOn.SUCCESS)
+    elif ending.outcome.status in FAILURES:
+        wants.append(ChainOn.FAILURE)
+    connection.execute(
+        f"UPDATE chains SET ended_at = ?, ended_run = ? WHERE upstream = ? AND wants IN ({', '.join('?' * len(wants))})",
+        (to_store(now), ending.run_id, ending.task_id, *wants),
+    )
 
 
 def interrupted(db: Database, run: Run, new_owner: Owner, number: int, outcome: Outcome, now: datetime) -> bool:
@@ -354,6 +434,33 @@ def last_run_of(db: Database, task_id: str) -> Run | None:
         "SELECT * FROM task_runs WHERE task_id = ? AND status NOT IN ('skipped', 'missed') ORDER BY recorded_at DESC, rowid DESC"
         " LIMIT 1",
         task_id,
+    )
+    return to_run(row) if row else None
+
+
+def typical_durations(db: Database) -> dict[str, timedelta]:
+    """What a run of each task usually takes: the middle one of its last few, by lower-case id."""
+    rows = db.all(
+        "SELECT t.id, r.started_at, r.finished_at FROM tasks t JOIN task_runs r ON r.rowid IN (SELECT rowid FROM task_runs"
+        " WHERE task_id = t.id AND status IN ('success', 'failed', 'timeout', 'killed') ORDER BY recorded_at DESC LIMIT ?)",
+        _USUAL_FROM,
+    )
+    found: dict[str, list[timedelta]] = {}
+    for row in rows:
+        if row["started_at"] is not None:
+            lasted = from_store(row["finished_at"]) - from_store(row["started_at"])
+            found.setdefault(row["id"].lower(), []).append(max(lasted, timedelta(0)))
+    return {task_id: sorted(lasted)[len(lasted) // 2] for task_id, lasted in found.items()}
+
+
+def last_failed(db: Database, task_id: str, *, or_missed: bool = False) -> Run | None:
+    """The newest occurrence that did not come to a good end, even if a later one did; not one that was run again since."""
+    row = db.one(
+        "SELECT * FROM task_runs AS bad WHERE task_id = ? AND status IN ('failed', 'timeout', 'killed', 'orphaned', 'cancelled',"
+        " ?) AND NOT EXISTS (SELECT 1 FROM task_runs WHERE task_id = bad.task_id AND follows = bad.run_id AND recorded_at >="
+        " bad.recorded_at) ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        task_id,
+        RunStatus.MISSED if or_missed else "",
     )
     return to_run(row) if row else None
 

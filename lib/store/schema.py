@@ -20,11 +20,12 @@ MIGRATIONS: tuple[str, ...] = (
         gone INTEGER NOT NULL DEFAULT 0,
         first_seen TEXT NOT NULL,
         armed_at TEXT NOT NULL,
+        anchored_at TEXT NOT NULL,
         last_occurrence TEXT,
         last_end TEXT,
         boot_id TEXT NOT NULL DEFAULT '',
         paused_until TEXT,
-        suspend_pending INTEGER NOT NULL DEFAULT 0,
+        closing TEXT CHECK (closing IN ('auto_suspended', 'completed', 'failed')),
         failures INTEGER NOT NULL DEFAULT 0,
         incident TEXT,
         incident_since TEXT,
@@ -34,6 +35,29 @@ MIGRATIONS: tuple[str, ...] = (
         retry_follows TEXT,
         retries_used INTEGER NOT NULL DEFAULT 0
     );
+
+    CREATE TABLE hints (
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        kind TEXT NOT NULL CHECK (kind IN ('interval', 'one-shot')),
+        every_s REAL CHECK ((kind = 'interval') = (every_s IS NOT NULL)),
+        at TEXT CHECK ((kind = 'one-shot') = (at IS NOT NULL)),
+        given_at TEXT NOT NULL,
+        until TEXT,
+        reason TEXT NOT NULL DEFAULT '',
+        author TEXT NOT NULL,
+        PRIMARY KEY (task_id, kind)
+    ) WITHOUT ROWID;
+
+    -- Who comes after whom, as the files say it, and which of those ends have come since the task last ran for them.
+    CREATE TABLE chains (
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        upstream TEXT NOT NULL COLLATE NOCASE,
+        wants TEXT NOT NULL CHECK (wants IN ('success', 'failure', 'always')),
+        ended_at TEXT,
+        ended_run TEXT,
+        PRIMARY KEY (task_id, upstream)
+    ) WITHOUT ROWID;
+    CREATE INDEX chains_by_upstream ON chains (upstream);
 
     CREATE TABLE task_runs (
         run_id TEXT PRIMARY KEY,
@@ -53,6 +77,7 @@ MIGRATIONS: tuple[str, ...] = (
         exit_code INTEGER,
         signal INTEGER,
         attempts INTEGER NOT NULL DEFAULT 0,
+        concurrency_group TEXT,
         host TEXT NOT NULL,
         owner_pid INTEGER,
         owner_started INTEGER,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lib.catalog import Catalog
-from lib.model import Facts
+from lib.model import Chained, ChainOn, DisabledReason, Facts, Hint, HintKind
+from lib.schedule import OneShot
 from lib.store.database import Database
 from lib.store.tickets import close_tickets
 from lib.task import Task
@@ -32,22 +34,32 @@ def sync(db: Database, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt
     and nothing runs on a guess.
     """
     rows = {row["id"].lower(): row for row in db.all("SELECT * FROM tasks")}
+    chains = _by_task(db.all("SELECT * FROM chains"))
     stamp = to_store(now)
     changes: list[tuple[str, tuple[object, ...] | dict[str, str]]] = []
     for task in catalog.tasks:
+        changes += _chain_changes(task, chains.get(task.id.lower(), []))
         row = rows.pop(task.id.lower(), None)
         values = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
-            changes.append((_MEET, (*values, task.id, stamp, stamp, boot_id, stamp if rebuilt else None)))
+            changes.append((_MEET, (*values, task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None)))
             continue
         if (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
+            edited = row["schedule"] != task.schedule.text
+            moved = row["timezone"] != task.timezone and not _just_waits(task)
             changes.append((_UPDATE, (*values, task.id)))
             if task.enabled and not row["enabled"]:
                 changes.append((_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)))
-            elif (row["schedule"], row["timezone"]) != values[1:3]:
+                changes.append((_UNCHAIN, (task.id,)))
+                changes.append((_DROP_PAST_HINT, (task.id, stamp)))
+            elif edited or moved:
                 changes.append((_REARM, (stamp, boot_id, task.id)))
+            if edited or (moved and _has_come(task, row, now)):
+                changes.append(("UPDATE tasks SET anchored_at = ?, closing = NULL WHERE id = ?", (stamp, task.id)))
         if row["gone"]:
             changes.append(("UPDATE tasks SET gone = 0, armed_at = ? WHERE id = ?", (stamp, task.id)))
+            if _has_come(task, row, now):
+                changes.append(("UPDATE tasks SET anchored_at = ? WHERE id = ?", (stamp, task.id)))  # made anew
         if row["last_end"] is not None and row["last_end"] > stamp:
             # The clock was set back: an interval must not wait for a time that was never real.
             changes.append(("UPDATE tasks SET last_end = ? WHERE id = ?", (stamp, task.id)))
@@ -58,7 +70,30 @@ def sync(db: Database, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt
                 connection.execute(sql, parameters)
             for task_id in gone:
                 connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (task_id,))
+                connection.execute("DELETE FROM chains WHERE task_id = ?", (task_id,))
                 close_tickets(connection, task_id, "the task's file is gone", now)
+
+
+def _has_come(task: Task, row: sqlite3.Row, now: datetime) -> bool:
+    """A one-shot whose moment, counted from its first sight, is not ahead any more."""
+    return isinstance(task.schedule, OneShot) and task.schedule.moment(from_store(row["anchored_at"])) <= now
+
+
+def _just_waits(task: Task) -> bool:
+    """`in 30 minutes`: the same moment in every zone."""
+    return isinstance(task.schedule, OneShot) and task.schedule.once.delay is not None
+
+
+def _chain_changes(task: Task, known: list[sqlite3.Row]) -> list[tuple[str, tuple[object, ...]]]:
+    """What makes the store's links of a task those of its file. Others than before count from now: what had ended for
+    those was no start for these."""
+    wanted = {upstream.lower(): wants for upstream, wants in task.after.items()}
+    if wanted == {row["upstream"].lower(): row["wants"] for row in known}:
+        return []
+    return [("DELETE FROM chains WHERE task_id = ?", (task.id,))] + [
+        ("INSERT INTO chains (task_id, upstream, wants) VALUES (?, ?, ?)", (task.id, upstream, wants))
+        for upstream, wants in task.after.items()
+    ]
 
 
 def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
@@ -67,18 +102,21 @@ def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
 
 
 _MEET = (
-    "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, boot_id, last_end)"
-    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, anchored_at, boot_id,"
+    " last_end) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE = "UPDATE tasks SET path = ?, schedule = ?, timezone = ?, enabled = ? WHERE id = ?"
 _REARM = "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = NULL WHERE id = ?"
 # From now on, with a clean slate: nothing missed meanwhile fires, no old failure counts.
 _REARM_AND_FORGIVE = (
     "UPDATE tasks SET armed_at = :now, last_occurrence = MIN(last_occurrence, :now), last_end = CASE WHEN last_end IS NULL"
-    " AND last_occurrence IS NULL THEN NULL ELSE :now END, boot_id = :boot_id, paused_until = NULL, suspend_pending = 0,"
+    " AND last_occurrence IS NULL THEN NULL ELSE :now END, boot_id = :boot_id, paused_until = NULL, closing = NULL,"
     " failures = 0, incident = NULL, incident_since = NULL, incident_alerted_at = NULL, deferred = NULL, retry_at = NULL,"
     " retry_follows = NULL, retries_used = 0 WHERE id = :id"
 )
+
+_UNCHAIN = "UPDATE chains SET ended_at = NULL, ended_run = NULL WHERE task_id = ?"
+_DROP_PAST_HINT = "DELETE FROM hints WHERE task_id = ? AND at <= ?"
 
 
 def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
@@ -88,8 +126,32 @@ def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
 def resume(db: Database, task: Task, now: datetime, boot_id: str) -> None:
     with db.transaction() as connection:
         connection.execute(_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id))
+        connection.execute(_UNCHAIN, (task.id,))
+        connection.execute(_DROP_PAST_HINT, (task.id, to_store(now)))
         connection.execute("UPDATE tasks SET enabled = 1 WHERE id = ?", (task.id,))
         close_tickets(connection, task.id, "resumed", now)
+
+
+def go_on(db: Database, task_id: str) -> None:
+    """The pause ends and nothing else: what is left of the one run of a one-shot comes as it would have."""
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET paused_until = NULL, enabled = 1 WHERE id = ?", (task_id,))
+
+
+def reopen(db: Database, task_id: str, now: datetime) -> None:
+    """A one-shot that was over counts again, before it is run again."""
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET enabled = 1, closing = NULL WHERE id = ?", (task_id,))
+        close_tickets(connection, task_id, "run again", now)
+
+
+def forget(db: Database, task_id: str, now: datetime) -> None:
+    """Nothing is remembered of an earlier task of this name; its history stays."""
+    with db.transaction() as connection:
+        connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
+        connection.execute("DELETE FROM hints WHERE task_id = ?", (task_id,))
+        connection.execute("DELETE FROM chains WHERE task_id = ?", (task_id,))
+        close_tickets(connection, task_id, "the task was made anew", now)
 
 
 def pause(db: Database, task_id: str, until: datetime) -> None:
@@ -97,20 +159,109 @@ def pause(db: Database, task_id: str, until: datetime) -> None:
         connection.execute("UPDATE tasks SET paused_until = ? WHERE id = ?", (to_store(until), task_id))
 
 
-def suspension_written(db: Database, task_id: str) -> None:
+def retire(db: Database, task_id: str, now: datetime) -> None:
+    """Nothing starts it any more: no hint, no retry."""
+    with db.transaction() as connection:
+        connection.execute("DELETE FROM hints WHERE task_id = ?", (task_id,))
+        connection.execute(
+            "UPDATE tasks SET enabled = 0, closing = NULL, deferred = NULL, retry_at = NULL, retry_follows = NULL WHERE id = ?",
+            (task_id,),
+        )
+        close_tickets(connection, task_id, "cancelled", now)
+
+
+def closing_written(db: Database, task_id: str) -> None:
     """The file says so now; from here on the file alone decides."""
     with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET suspend_pending = 0, enabled = 0 WHERE id = ?", (task_id,))
+        connection.execute("UPDATE tasks SET closing = NULL, enabled = 0 WHERE id = ?", (task_id,))
+
+
+# --- hints -----------------------------------------------------------------------------------------------------
+
+
+def give_hint(db: Database, task_id: str, hint: Hint) -> None:
+    """In place of an earlier one of its kind."""
+    values = (
+        task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
+        to_store(hint.given_at), to_store(hint.until) if hint.until else None, hint.reason, hint.author,
+    )  # fmt: skip
+    with db.transaction() as connection:
+        connection.execute(
+            "INSERT OR REPLACE INTO hints (task_id, kind, every_s, at, given_at, until, reason, author)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            values,
+        )
+
+
+def clear_hints(db: Database, task: Task, now: datetime) -> int:
+    """All of a task; the schedule takes over from now."""
+    with db.transaction() as connection:
+        found = connection.execute("SELECT kind FROM hints WHERE task_id = ?", (task.id,)).fetchall()
+        connection.execute("DELETE FROM hints WHERE task_id = ?", (task.id,))
+        if HintKind.INTERVAL in [row["kind"] for row in found]:
+            _take_over_from(connection, task, to_store(now))
+    return len(found)
+
+
+def clear_expired_hints(db: Database, tasks: Mapping[str, Task], now: datetime) -> None:
+    """`tasks` by lower-case id."""
+    expired = "SELECT task_id, kind, until FROM hints WHERE until <= ?"
+    if not db.all(expired, to_store(now)):
+        return
+    with db.transaction() as connection:
+        for row in connection.execute(expired, (to_store(now),)).fetchall():
+            connection.execute("DELETE FROM hints WHERE task_id = ? AND kind = ?", (row["task_id"], row["kind"]))
+            task = tasks.get(row["task_id"].lower())
+            if row["kind"] == HintKind.INTERVAL and task is not None:
+                _take_over_from(connection, task, row["until"])
+
+
+def _take_over_from(connection: sqlite3.Connection, task: Task, moment: str) -> None:
+    """What the schedule named while an interval hint was in its place is settled, unless it names but one moment."""
+    if not isinstance(task.schedule, OneShot):
+        connection.execute("UPDATE tasks SET armed_at = MAX(armed_at, ?) WHERE id = ?", (moment, task.id))
+
+
+# --- facts -----------------------------------------------------------------------------------------------------
 
 
 def all_facts(db: Database) -> dict[str, Facts]:
     """By lower-case id."""
-    return {row["id"].lower(): _facts(row) for row in db.all(f"{_SELECT_FACTS}")}
+    hints, chains = _by_task(db.all("SELECT * FROM hints")), _by_task(db.all("SELECT * FROM chains"))
+    found = {row["id"].lower(): row for row in db.all(_SELECT_FACTS)}
+    return {key: _facts(row, hints.get(key, []), chains.get(key, [])) for key, row in found.items()}
 
 
 def facts(db: Database, task_id: str) -> Facts | None:
     row = db.one(f"{_SELECT_FACTS} WHERE tasks.id = ?", task_id)
-    return _facts(row) if row else None
+    if row is None:
+        return None
+    hints = db.all("SELECT * FROM hints WHERE task_id = ?", task_id)
+    return _facts(row, hints, db.all("SELECT * FROM chains WHERE task_id = ?", task_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One of the tasks that a task comes after. `ended_at` is the end that counts for its next start, if it has come."""
+
+    upstream: str
+    wants: ChainOn
+    ended_at: datetime | None
+
+
+def all_links(db: Database) -> dict[str, list[Link]]:
+    """By lower-case id."""
+    return {
+        key: [Link(row["upstream"], ChainOn(row["wants"]), maybe_from_store(row["ended_at"])) for row in rows]
+        for key, rows in _by_task(db.all("SELECT * FROM chains ORDER BY upstream")).items()
+    }
+
+
+def _by_task(rows: list[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
+    grouped: dict[str, list[sqlite3.Row]] = {}
+    for row in rows:
+        grouped.setdefault(row["task_id"].lower(), []).append(row)
+    return grouped
 
 
 def remembered(db: Database) -> list[Remembered]:
@@ -124,15 +275,16 @@ _SELECT_FACTS = (
 )
 
 
-def _facts(row: sqlite3.Row) -> Facts:
+def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]) -> Facts:
     return Facts(
         task_id=row["id"],
         armed_at=from_store(row["armed_at"]),
+        anchored_at=from_store(row["anchored_at"]),
         last_occurrence=maybe_from_store(row["last_occurrence"]),
         last_end=maybe_from_store(row["last_end"]),
         boot_id=row["boot_id"],
         paused_until=maybe_from_store(row["paused_until"]),
-        suspend_pending=bool(row["suspend_pending"]),
+        closing=DisabledReason(row["closing"]) if row["closing"] else None,
         failures=row["failures"],
         incident=row["incident"],
         incident_since=maybe_from_store(row["incident_since"]),
@@ -142,4 +294,26 @@ def _facts(row: sqlite3.Row) -> Facts:
         retry_follows=row["retry_follows"],
         retries_used=row["retries_used"],
         running=bool(row["running"]),
+        hints=tuple(map(_hint, hints)),
+        chained=_chained(chains),
     )
+
+
+def _hint(row: sqlite3.Row) -> Hint:
+    return Hint(
+        kind=HintKind(row["kind"]),
+        given_at=from_store(row["given_at"]),
+        every=timedelta(seconds=row["every_s"]) if row["every_s"] is not None else None,
+        at=maybe_from_store(row["at"]),
+        until=maybe_from_store(row["until"]),
+        reason=row["reason"],
+        author=row["author"],
+    )
+
+
+def _chained(rows: list[sqlite3.Row]) -> Chained | None:
+    """When all that this task comes after have ended as it wants."""
+    if not rows or any(row["ended_at"] is None for row in rows):
+        return None
+    last = max(rows, key=lambda row: row["ended_at"])
+    return Chained(from_store(last["ended_at"]), last["ended_run"])

@@ -1,0 +1,86 @@
+"""Tasks that start when others end: whom they may name, and in which order that puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cache
+
+from lib.near import suggestion
+from lib.task import Task
+
+_MOST_NAMES = 12  # of a circle, in a message
+
+
+def chain_problems(tasks: Iterable[Task], other_ids: Collection[str], *, all_known: bool) -> dict[str, str]:
+    """What is wrong with `after`, by lower-case id of the task. `other_ids` are those of rejected files; with
+    `all_known` false there are files whose ids nobody can tell, and a name that is not found may be one of them."""
+    by_id = {task.id.lower(): task for task in tasks}
+    names = [*(task.id for task in by_id.values()), *other_ids]
+    known = {name.lower() for name in names}
+    problems = {}
+    graph = {task_id: [name.lower() for name in task.after if name.lower() in by_id] for task_id, task in by_id.items()}
+    for cycle in _circles(graph):
+        for start, step in enumerate(cycle):
+            shown = [cycle[(start + ahead) % len(cycle)] for ahead in range(min(len(cycle), _MOST_NAMES))]
+            problems[step] = _circle_message([by_id[other].id for other in shown], len(cycle))
+    if all_known:
+        near = cache(lambda name: suggestion(name, names))
+        for task_id, task in by_id.items():
+            unknown = [name for name in task.after if name.lower() not in known]
+            if unknown:
+                problems[task_id] = f"there is no task {unknown[0]!r}{near(unknown[0])}"
+    return problems
+
+
+def _circle_message(names: list[str], length: int) -> str:
+    rest = [f"… ({length} in all)"] if length > len(names) else []
+    return f"goes in a circle: {' → '.join([*names, *rest, names[0]])} (each starts after the next)"
+
+
+def _circles(graph: Mapping[str, list[str]]) -> Iterator[list[str]]:
+    """Circles that, together, have every task in them that is in one. First the loose ends are taken off on both sides,
+    so that a long chain costs no more than its length."""
+    left = _turned(_without_ends(_turned(_without_ends(graph))))
+    seen: set[str] = set()
+    for start in left:
+        if start not in seen and (cycle := _way_back(start, left)):
+            seen.update(cycle)
+            yield cycle
+
+
+def _without_ends(graph: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Take away, again and again, whoever leads to nobody that is left."""
+    leading_to = _turned(graph)
+    ways = {step: len(following) for step, following in graph.items()}
+    ends = [step for step, count in ways.items() if count == 0]
+    for end in ends:
+        for step in leading_to[end]:
+            ways[step] -= 1
+            if ways[step] == 0:
+                ends.append(step)
+    return {step: [other for other in graph[step] if ways[other]] for step in graph if ways[step]}
+
+
+def _turned(graph: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    turned: dict[str, list[str]] = {step: [] for step in graph}
+    for step, following in graph.items():
+        for other in following:
+            turned[other].append(step)
+    return turned
+
+
+def _way_back(start: str, graph: Mapping[str, list[str]]) -> list[str] | None:
+    """The shortest way from a task over `after` back to itself."""
+    came_from: dict[str, str] = {}
+    todo = [start]
+    for step in todo:
+        for following in graph[step]:
+            if following == start:
+                way = [step]
+                while way[-1] != start:
+                    way.append(came_from[way[-1]])
+                return way[::-1]
+            if following not in came_from:
+                came_from[following] = step
+                todo.append(following)
+    return None

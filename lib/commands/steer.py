@@ -1,0 +1,220 @@
+"""`pause`, `resume`, `cancel`, `hint`: when a task may run from here on."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from lib.app import App, sync_catalog
+from lib.errors import Exit, TickdownError
+from lib.governor import forecast, is_spent
+from lib.model import DisabledReason, Facts, Hint, HintKind
+from lib.phrases import Once, is_phrase, read_phrase
+from lib.process import boot_id
+from lib.schedule import OneShot
+from lib.store import tasks
+from lib.store.database import Database
+from lib.task import Task
+from lib.taskfile import set_fields
+from lib.terminal import one_line
+from lib.times import LONGEST, in_words, iso, parse_duration, parse_moment, to_milliseconds
+from lib.views import Screen, done, hint_json, hint_words, when
+
+SHORTEST_HINT = timedelta(seconds=1)
+LONGEST_REASON = 500
+
+
+def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str | None) -> Exit:
+    """For a time: remembered beside the schedule. For good: written into the file."""
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    end = _pause_end(task, for_, until, now)
+    if end is None:
+        _disable(app, task, DisabledReason.PAUSED)
+        message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
+    else:
+        sync_catalog(db, catalog, now)
+        tasks.pause(db, task.id, end)
+        message = f"{task.id} is paused until {end.astimezone(task.zone):%Y-%m-%d %H:%M %Z} ({in_words(end, now)})"
+    app.log.info("paused", task_id=task.id, until=end)
+    return done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
+
+
+def _disable(app: App, task: Task, reason: DisabledReason) -> None:
+    set_fields(app.workspace.root / task.path, {"enabled": "false", "disabled_reason": reason}, task.id)
+
+
+def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -> datetime | None:
+    if for_ is None and until is None:
+        return None
+    return now + _duration("--for", for_) if for_ is not None else _moment("--until", until or "", task, now)
+
+
+def resume(app: App, screen: Screen, task_id: str) -> Exit:
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    sync_catalog(db, catalog, now)
+    spent = _is_spent(task, tasks.facts(db, task.id))
+    if not task.enabled or task.disabled_reason is not None:
+        changes: dict[str, str | None] = {"disabled_reason": None}
+        if not task.enabled:
+            changes["enabled"] = "true"
+        set_fields(app.workspace.root / task.path, changes, task.id)
+    if spent:
+        tasks.go_on(db, task.id)
+    else:
+        tasks.resume(db, task, now, boot_id())
+    app.log.info("resumed", task_id=task.id)
+    message = f"{task.id} is active again; {'what is left of its one run goes on' if spent else 'counted from now'}"
+    if not spent and isinstance(task.schedule, OneShot) and (facts := tasks.facts(db, task.id)) is not None:
+        at = task.schedule.moment(facts.anchored_at or facts.armed_at)
+        if at <= now:
+            message += (
+                f". Its time has passed ({when(at, now, task.zone)}), so give it another schedule, or run it by hand"
+            )
+    return done(screen, message, {"task_id": task.id})
+
+
+def _is_spent(task: Task, facts: Facts | None) -> bool:
+    """Whether the run of a one-shot is behind it, but for a retry to come. If nothing is to come, resuming changes
+    nothing: it comes again only by `retry`, or with another schedule."""
+    if facts is None or not is_spent(task, facts):
+        return False
+    if not facts.running and facts.retry_at is None:
+        raise TickdownError(
+            f"{task.id} was to run once and has ({task.disabled_reason or 'no run is to come'}); give it another schedule, run it again "
+            f"with `scheduler.py run {task.id}`, or if it failed with `scheduler.py retry {task.id}`"
+        )
+    return True
+
+
+def cancel(app: App, screen: Screen, task_id: str) -> Exit:
+    """For good, but nothing is deleted."""
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    sync_catalog(db, catalog, now)
+    _disable(app, task, DisabledReason.RETIRED)
+    tasks.retire(db, task.id, now)
+    app.log.info("cancelled", task_id=task.id)
+    facts = tasks.facts(db, task.id)
+    going_on = (
+        f"; it is running, `scheduler.py stop {task.id}` ends that" if facts is not None and facts.running else ""
+    )
+    return done(
+        screen,
+        f"{task.id} is retired (enabled: false in {task.path}){going_on}",
+        {"task_id": task.id, "path": task.path},
+    )
+
+
+# --- hints -----------------------------------------------------------------------------------------------------
+
+
+def hint(
+    app: App,
+    screen: Screen,
+    task_id: str,
+    every: str | None,
+    at: str | None,
+    for_: str | None,
+    reason: str,
+    clear: bool,
+) -> Exit:
+    now = to_milliseconds(datetime.now(UTC))
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    if clear == bool(every or at):
+        raise TickdownError("hint: give --every D or --at T (or both), or --clear alone", Exit.USAGE)
+    if clear and (for_ or reason):
+        raise TickdownError("hint: --clear goes with no other option", Exit.USAGE)
+    if len(reason) > LONGEST_REASON:
+        raise TickdownError(f"--reason: more than {LONGEST_REASON} characters", Exit.USAGE)
+    sync_catalog(db, catalog, now)
+    if clear:
+        cleared = tasks.clear_hints(db, task, now)
+        message = f"{task.id}: {cleared} hint{'s' if cleared != 1 else ''} cleared"
+    else:
+        # Twice: a secret may lie open only once it is on one line.
+        reason = app.redactor.text(one_line(app.redactor.text(reason), LONGEST_REASON))
+        given = _hints(task, every, at, for_, reason, now)
+        for each in given:
+            tasks.give_hint(db, task.id, each)
+        message = "\n".join(f"{task.id}: {hint_words(each, task, now)}" for each in given)
+    app.log.info("hint", task_id=task.id, every=every, at=at, until=for_, reason=reason, clear=clear)
+    return _say_next(screen, db, task, message, now)
+
+
+def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reason: str, now: datetime) -> list[Hint]:
+    until = now + _duration("--for", for_) if for_ is not None else None
+    author, given = _author(), []
+    if every is not None:
+        interval = _duration("--every", every)
+        if interval < SHORTEST_HINT:
+            raise TickdownError(f"--every: {every!r} is shorter than a second", Exit.USAGE)
+        given.append(Hint(HintKind.INTERVAL, now, every=interval, until=until, reason=reason, author=author))
+    if at is not None:
+        moment = _moment("--at", at, task, now)
+        if until is not None and moment > until:
+            raise TickdownError(f"--for: the hint would run out before {at!r}", Exit.USAGE)
+        given.append(Hint(HintKind.ONE_SHOT, now, at=moment, until=until, reason=reason, author=author))
+    return given
+
+
+def _author() -> str:
+    """The task in whose run this was said, or the user."""
+    if inside := os.environ.get("TICKDOWN_TASK_ID"):
+        return f"task {one_line(inside, 64)}"
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
+
+
+def _say_next(screen: Screen, db: Database, task: Task, message: str, now: datetime) -> Exit:
+    facts = tasks.facts(db, task.id)
+    coming = forecast(now, task, facts, boot_id())
+    document: dict[str, Any] = {
+        "task_id": task.id,
+        "hints": [hint_json(hint, task.zone) for hint in (facts.hints if facts else ())],
+        "next_run_at": iso(coming.next.at, task.zone),
+        "source": coming.next.source,
+    }
+    if facts is not None and facts.running:
+        message += "\nIt is running; this counts once it has ended."
+    elif coming.next.at is not None:
+        message += f"\nnext run {when(coming.next.at, now, task.zone)}, {coming.next.source}: {coming.because}"
+    else:
+        message += f"\nno next run: {coming.because}"
+    return done(screen, message, document)
+
+
+# --- what people type ------------------------------------------------------------------------------------------
+
+
+def _duration(option: str, text: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise TickdownError(f"{option}: {error}", Exit.USAGE) from None
+
+
+def _moment(option: str, text: str, task: Task, now: datetime) -> datetime:
+    """`09:00`, a date, or a phrase such as `tomorrow at 09:00` or `in 30 minutes`."""
+    try:
+        words = text.split()
+        said = read_phrase(text) if words and is_phrase(words) else None
+        if said is not None and not isinstance(said, Once):
+            raise ValueError(f"{text!r} is not one moment")
+        moment = said.moment(now, task.zone) if said is not None else parse_moment(text, task.zone, now)
+    except ValueError as error:
+        raise TickdownError(f"{option}: {error}", Exit.USAGE) from None
+    if moment <= now:
+        raise TickdownError(f"{option}: {text!r} is in the past", Exit.USAGE)
+    if moment > now + LONGEST:
+        raise TickdownError(f"{option}: {text!r} is more than ten years away", Exit.USAGE)
+    return moment
