@@ -143,9 +143,9 @@ class TaskView:
         last_text = "never"
         if last is not None:
             last_text = f"{last.status} {when(last.finished_at or last.started_at, now, self.task.zone)}"
-        return [self.task.id, self.state, self.task.schedule.text, last_text, self._next_text(now), self.task.title]
+        return [self.task.id, self.state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
 
-    def _next_text(self, now: datetime) -> str:
+    def next_text(self, now: datetime) -> str:
         if self.next_run.at is not None:
             due = self.next_run.at <= now and self.state is TaskState.ACTIVE
             return "due now" if due else when(self.next_run.at, now, self.task.zone)

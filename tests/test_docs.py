@@ -13,7 +13,7 @@ import pytest
 import scheduler
 from lib import config, task
 from lib.config import Config, parse_config
-from lib.model import RunStatus, TaskState
+from lib.model import CatchUp, DisabledReason, RunStatus, Source, TaskState
 from tests.helpers import PROJECT, Workspace
 
 README = (PROJECT / "README.md").read_text()
@@ -53,8 +53,8 @@ def test_every_configuration_key_is_in_the_readme(key: str) -> None:
     assert f"`{key}`" in README
 
 
-@pytest.mark.parametrize("word", [*RunStatus, *TaskState])
-def test_every_status_and_state_is_in_the_readme(word: str) -> None:
+@pytest.mark.parametrize("word", [*RunStatus, *TaskState, *Source, *CatchUp, *DisabledReason])
+def test_every_status_state_source_and_reason_is_in_the_readme(word: str) -> None:
     assert word in README
 
 

@@ -17,7 +17,7 @@ from lib.schedule import OneShot, parse_schedule
 from lib.store import tasks
 from lib.task import Task, parse_task, valid_id
 from lib.terminal import one_line, printable
-from lib.views import Screen, TaskView, done, when
+from lib.views import Screen, TaskView, done
 from lib.wording import reading
 from lib.workspace import MAX_BYTES
 from lib.zones import get_zone
@@ -142,6 +142,6 @@ def _say(screen: Screen, view: TaskView, now: datetime) -> Exit:
     lines = [
         task.path,
         f"schedule  {one_line(task.schedule.text)}: {reading(task.schedule)}",
-        f"next run  {when(view.next_run.at, now, task.zone)}",
+        f"next run  {view.next_text(now)}",
     ]
     return done(screen, "\n".join(lines), {**view.json(), "reading": reading(task.schedule)})

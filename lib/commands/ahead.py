@@ -336,7 +336,7 @@ def _because(story: _Story) -> str:
 
 
 def _next_words(story: _Story) -> str:
-    words = story.view.row(story.now)[4]
+    words = story.view.next_text(story.now)
     if story.coming.next.at is None:
         return f"none: {story.coming.because}" if words == "-" else words
     return f"{words}, {story.coming.next.source}: {one_line(_because(story))}"

@@ -152,7 +152,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
         ("file", task.path),
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
-        ("next run", view.row(now)[4] + (f", {view.next_run.source}" if view.next_run.source else "")),
+        ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.source else "")),
         ("runs", f"{task.run_as}: {one_line(task.what, 120)}"),
         (
             "limits",
