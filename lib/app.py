@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from lib.catalog import Catalog, load_catalog, past_dates, unknown_id, without_past_dates
 from lib.config import Settings, load_settings
 from lib.context import Context
-from lib.errors import TickdownError
+from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
 from lib.log import Log
 from lib.model import Facts, Run
@@ -97,6 +98,8 @@ def find_run(db: Database, catalog: Catalog, name: str) -> Run:
     by_prefix = runs.runs_starting_with(db, name) if len(name) >= 8 else []
     if len(by_prefix) == 1:
         return by_prefix[0]
+    if re.fullmatch(r"[0-9]{8}T[0-9]{6}-[0-9a-f]{8}", name):
+        raise TickdownError(f"no run {name}; it may have been pruned (keep_runs)", Exit.UNKNOWN_ID)
     task = catalog.find(name)  # says so if there is no such task
     raise TickdownError(f"{task.id} has not run yet")
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from pathlib import Path
 
 from lib import messages
 from lib.closing import write_closing
@@ -38,6 +39,7 @@ SHUTDOWN_GRACE = 30.0
 LOOK_FOR_STOP_EVERY = 1.0
 STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
+SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
 _READ = 1 << 16
 _ERROR_LENGTH = 300
 
@@ -143,7 +145,9 @@ class Execution:
             "TICKDOWN_SCHEDULED_FOR": self.scheduled_for.astimezone(self.task.zone).isoformat(timespec="seconds"),
             "TICKDOWN_NOTIFY_DEST": notify_to,
             "TICKDOWN_WORKSPACE": str(self.context.workspace.root),
-            "TICKDOWN_HOME": str(self.context.workspace.root),  # so that `scheduler.py hint …` in a task finds its way
+            # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
+            "TICKDOWN_HOME": str(self.context.workspace.root),
+            "TICKDOWN_SCHEDULER": str(SCHEDULER),
             "TRACEPARENT": f"00-{self.trace_id}-{secrets.token_hex(8)}-01",
         }
         return prepare(
@@ -288,6 +292,8 @@ class Execution:
                 self._last = outcome
                 self.retries_used += 1
                 self._retry_delay = delay.total_seconds()
+                if self.echo is not None and delay:
+                    self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
                 self._write_lock(now, monotonic, TIMEOUT_GRACE + self._retry_delay)
                 # No retry starts beside a process of the attempt before it.
                 self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)

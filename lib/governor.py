@@ -110,9 +110,9 @@ def plan(now: datetime, task: Task, facts: Facts, boot_id: str) -> Plan:
         idle = isinstance(task.schedule, Manual) and not facts.hints and not task.after
         return Plan(reason=SkipReason.MANUAL_ONLY) if idle else NOTHING
     what = _plan_of(now, task, facts, due[0])
-    if what is NOTHING:  # it waits, and must not hide what the clock names meanwhile
+    if not (what.starts or what.skipped or what.missed):  # it waits, and must not hide what the clock names meanwhile
         behind = [_plan_of(now, task, facts, line) for line in due[1:] if line.by_clock]
-        what = next((other for other in behind if not (other.starts or other.stays_due)), NOTHING)
+        what = next((other for other in behind if (other.skipped or other.missed) and not other.stays_due), what)
     return what
 
 
@@ -135,7 +135,7 @@ def _held(facts: Facts, pending: Pending, reason: SkipReason, *, stays_due: bool
     if pending.by_clock and not stays_due:
         return Plan(skipped=pending.all, reason=reason, source=pending.source)
     if facts.deferred == pending.all.last:
-        return NOTHING  # it has its row
+        return Plan(reason=reason)  # it has its row
     return Plan(skipped=pending.all, reason=reason, source=pending.source, stays_due=True)
 
 
@@ -231,6 +231,13 @@ def is_spent(task: Task, facts: Facts) -> bool:
     if not isinstance(task.schedule, OneShot) or facts.last_occurrence is None:
         return False
     return facts.last_occurrence >= task.schedule.moment(facts.anchored_at or facts.armed_at)
+
+
+def is_over(task: Task, facts: Facts) -> bool:
+    """Whether a one-shot has no run to come: it had it, or was armed when its time had passed."""
+    if not isinstance(task.schedule, OneShot) or facts.running or facts.retry_at is not None:
+        return False
+    return task.schedule.moment(facts.anchored_at or facts.armed_at) <= _settled_until(facts)
 
 
 def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
@@ -433,10 +440,14 @@ def _ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Forecast:
         if chosen is None or extra.at < chosen.at:
             chosen, because = extra, "it is the earliest"
     if chosen is None:
-        return Forecast(
-            NextRun(None, _source_without_time(task, facts, interval)), tuple(candidates), "nothing asks for a run"
-        )
+        dark = isinstance(task.schedule, Cron) and task.blackout
+        why_none = "every start lies in a blackout" if dark else "nothing asks for a run"
+        return Forecast(NextRun(None, _source_without_time(task, facts, interval)), tuple(candidates), why_none)
     at = first_free(task.blackout, max(now, chosen.at), task.zone)
+    if at is None:
+        because = "every start lies in a blackout"
+    elif at > max(now, chosen.at):
+        because += "; a blackout holds it up"
     if interval is not None and interval.until is not None and (at is None or at >= interval.until):
         after_it = _ahead(interval.until, task, facts, boot_id)
         return replace(after_it, candidates=tuple(candidates), because="the interval hint ends before it would come up")
@@ -527,7 +538,7 @@ def state_of(now: datetime, task: Task, facts: Facts | None) -> TaskState:
         return _STATE_OF_REASON.get(facts.closing, TaskState.DISABLED)
     if not task.enabled:
         return _STATE_OF_REASON.get(task.disabled_reason or DisabledReason.BY_CHOICE, TaskState.DISABLED)
-    if facts is not None and is_spent(task, facts) and facts.retry_at is None:
+    if facts is not None and is_over(task, facts):
         return TaskState.COMPLETED  # enabled again by hand: it does not run again, so it must not look alive
     if facts is not None and paused(now, facts):
         return TaskState.PAUSED

@@ -37,8 +37,22 @@ def call(request: dict[str, Any]) -> int:
         ) as answer:  # fmt: skip
             return _report(answer, request["expect_status"])
     except requests.RequestException as error:
-        print(f"{type(error).__name__}: {error}")
+        print(_in_words(error, request["url"]))
         return 1
+
+
+def _in_words(error: Exception, url: str) -> str:
+    """What the system said, instead of the pile of libraries it came through."""
+    from urllib.parse import urlsplit
+
+    said: list[str] = []
+    cause: object = error
+    while isinstance(cause, BaseException):
+        if isinstance(cause, OSError) and cause.strerror:
+            said.append(cause.strerror)
+        reason = getattr(cause.args[0], "reason", None) if cause.args else None
+        cause = cause.__cause__ or cause.__context__ or reason
+    return f"{urlsplit(url).netloc}: {said[-1] if said else f'{type(error).__name__}: {error}'}"
 
 
 def _report(answer: Any, expected: list[int]) -> int:

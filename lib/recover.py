@@ -17,6 +17,7 @@ from lib.model import ErrorClass, Run, Rung, RunStatus, Source
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
 from lib.store import outbox, runs
+from lib.store.database import Database
 from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
 from lib.termination import Termination
@@ -58,6 +59,12 @@ def recover(
         elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
             context.log.warning("owner_hangs", task_id=run.task_id, run_id=run.run_id, pid=run.owner.pid)
             add(HungRun(context, task, run, holder, monotonic))
+
+
+def dead_runs(db: Database) -> list[Run]:
+    """Runs of this host that nobody looks after any more; the next tick takes them over."""
+    here = [run for run in runs.running_runs(db) if run.owner is not None and run.host == host_name()]
+    return [run for run in here if run.owner is not None and not is_alive(run.owner)]
 
 
 def _lease_over(run: Run, now: datetime) -> bool:

@@ -530,7 +530,7 @@ def silence(subject: Subject, begin: datetime, end: datetime, boot_id: str) -> s
         return _silent_chain(task)
     match task.schedule:
         case Manual():
-            return "manual: nothing but `run` starts it"
+            return "manual: only `run`, a hint or a chain starts it"
         case Reboot():
             return "waits for the next boot"
         case OneShot():

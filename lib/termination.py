@@ -14,7 +14,7 @@ GIVE_UP_AFTER = 20.0
 
 
 def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
-    """Every live process of a run, as pid to start time.
+    """Every live process of a run, as pid to start time, parents before their children.
 
     Found in several ways, because each can be evaded alone: the run's id in the environment it was started with, the
     group or session of the leader (pid, start time; trusted only while that very process is there, if only as a zombie:
@@ -38,7 +38,16 @@ def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
             if pid not in found and pid != me:
                 found.add(pid)
                 queue.append(pid)
-    return {pid: everyone[pid].started for pid in found}
+    return {pid: everyone[pid].started for pid in _parents_first(found, children)}
+
+
+def _parents_first(found: set[int], children: dict[int, list[int]]) -> list[int]:
+    """A shell that saw its child end before it was told itself would go on with the next command of its line."""
+    below = {pid for parent in found for pid in children.get(parent, ())}
+    ordered = sorted(found - below)
+    for parent in ordered:
+        ordered.extend(pid for pid in children.get(parent, ()) if pid in found)
+    return ordered
 
 
 def _adopted_from(orphan: ProcessInfo) -> int | None:

@@ -27,7 +27,7 @@ from lib.lock import TaskLock
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
-from lib.recover import HungRun, recover
+from lib.recover import HungRun, dead_runs, recover
 from lib.schedule import Interval, Reboot, parse_schedule
 from lib.store import outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
@@ -74,6 +74,8 @@ class Report:
     rejected: list[TaskFile] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
     deferred: list[str] = field(default_factory=list)
+    dead: list[str] = field(default_factory=list)  # tasks whose runs are to be taken over, in a dry run
+    free_slots: int = 0
     exit_code: Exit = Exit.OK
 
 
@@ -103,7 +105,9 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     if report.duplicates:
         report.exit_code = Exit.DUPLICATE_IDS
         return report
-    facts = tasks.all_facts(context.db)
+    facts, dead = tasks.all_facts(context.db), dead_runs(context.db)
+    report.dead = [run.task_id for run in dead]
+    report.free_slots = context.settings.config.max_concurrent - len(runs.running_runs(context.db)) + len(dead)
     report.decisions = [decide(now, task, facts, boot_id()) for task in catalog.tasks]
     report.due = sum(1 for decision in report.decisions if decision.plan.starts)
     return report

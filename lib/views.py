@@ -204,7 +204,7 @@ def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
 def rejected_row(file: TaskFile, known_id: str | None) -> list[str]:
     problems = f"{len(file.errors)} problem" + ("s" if len(file.errors) != 1 else "")
     advice = f"{problems}: scheduler.py validate {file.path}"
-    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", "-", "-", advice]
+    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

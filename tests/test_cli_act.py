@@ -401,6 +401,14 @@ def test_a_full_terminal_does_not_end_the_run(workspace: Workspace) -> None:
     assert workspace.last_run("job")["status"] == "success"
 
 
+def test_a_task_that_does_not_run_anyway_is_not_paused(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule="1h", enabled=False, disabled_reason="retired")
+    before = path.read_bytes()
+    for more in ([], ["--for", "1h"]):
+        assert "does not run anyway (retired)" in workspace.cli("pause", "job", *more, code=1).stderr
+    assert path.read_bytes() == before
+
+
 # --- another Python --------------------------------------------------------------------------------------------
 
 

@@ -146,7 +146,7 @@ def test_why_tells_the_story_of_a_task(workspace: Workspace) -> None:
     [candidate] = story["candidates"]
     assert candidate["source"] == story["source"] == "baseline-interval" and candidate["at"] == story["next_run_at"]
     text = workspace.cli("why", "job").stdout
-    for part in ("10 minutes after the last end (Europe/Berlin)", "failed in ", "started by baseline-interval: exit code 3",
+    for part in ("10 minutes after the last end (Europe/Berlin)", "failed in ", "(baseline-interval): exit code 3",
                  "now        not due", "1 in a row", "the interval is ×2 until it succeeds", "<- wins"):  # fmt: skip
         assert part in text, part
     assert len(text.splitlines()) <= 24
@@ -257,7 +257,7 @@ def test_simulate_shows_the_load_of_a_week_without_running_anything(workspace: W
     assert (worst["at"], worst["runs"]) == ("2030-06-03T03:00:00+00:00", 4)
     assert worst["tasks"] == ["hourly", "nightly", "quarter", "report"]
     assert {each["task_id"]: each["reason"] for each in result["never"]} == {
-        "by-hand": "manual: nothing but `run` starts it", "broken": "its file is rejected",
+        "by-hand": "manual: only `run`, a hint or a chain starts it", "broken": "its file is rejected",
     }  # fmt: skip
     assert (result["peak_concurrency"], result["max_concurrent"]) == (4, 2)
     [group] = result["groups"]

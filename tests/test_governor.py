@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from lib.blackout import parse_blackout
 from lib.cron import occurrences
-from lib.governor import NOTHING, NextRun, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
+from lib.governor import NextRun, Plan, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
 from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
 from lib.schedule import parse_schedule
 from lib.task import Task
@@ -440,7 +440,7 @@ def test_what_was_missed_waits_for_the_end_of_a_blackout():
     what, known = blacked_out("11:30-13:30"), facts(last=NOON - 2 * HOUR)
     due = plan(NOON - MINUTE, what, known, BOOT)
     assert (due.starts, due.reason, due.stays_due) == ((), SkipReason.BLACKOUT, True)
-    assert plan(NOON - MINUTE, what, replace(known, deferred=NOON - HOUR), BOOT) == NOTHING
+    assert plan(NOON - MINUTE, what, replace(known, deferred=NOON - HOUR), BOOT) == Plan(reason=SkipReason.BLACKOUT)
 
 
 def test_an_interval_hint_that_ends_first_leaves_the_next_run_to_the_schedule():

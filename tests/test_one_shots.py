@@ -330,14 +330,17 @@ def test_over_a_pause_it_waits_for_its_end_and_leaves_one_row(workspace: Workspa
     assert workspace.rows("once") == [("skipped", "paused", 1), RAN] and closed(path, "completed")
 
 
-def test_paused_in_the_file_over_its_time_it_is_not_run_and_resume_says_so(workspace: Workspace) -> None:
-    workspace.task("once", "touch ran", schedule="in 1 hour")
+def test_paused_in_the_file_over_its_time_it_is_not_run_and_resume_says_what_to_do(workspace: Workspace) -> None:
+    path = workspace.task("once", "touch ran", schedule="in 1 hour")
     workspace.cli("pause", "once")
     workspace.tick()
     come(workspace, "once", "-2 hours")
-    assert "Its time has passed" in workspace.cli("resume", "once").stdout
+    refused = workspace.cli("resume", "once", code=1).stderr
+    assert "the time of once has passed" in refused and "`scheduler.py run once`" in refused and closed(path, "paused")
+    path.write_text(path.read_text().replace("enabled: false", "enabled: true"))
     workspace.tick()
     assert workspace.rows("once") == [] and not (workspace.root / "ran").exists()
+    assert state(workspace) == ("completed", None), "it must not look alive"
 
 
 def test_a_file_that_is_broken_at_the_time_only_puts_it_off(workspace: Workspace) -> None:

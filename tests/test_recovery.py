@@ -15,7 +15,9 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Workspace, alive, kill, wait_for
+from lib.process import process_info
+from lib.termination import processes_of
+from tests.helpers import PATIENCE, Workspace, alive, kill, wait_for
 
 # The first attempt hangs until it is ended from outside; a later one does its work.
 HANG_ONCE = "echo $TICKDOWN_ATTEMPT >> starts; echo $$ > pid; [ $TICKDOWN_ATTEMPT != 1 ] || exec sleep 1000"
@@ -439,3 +441,30 @@ def test_stop_records_a_run_whose_supervisor_is_dead(workspace: Workspace) -> No
     kill_9(run)
     assert "a: cancelled" in workspace.cli("stop", "a").stdout
     assert workspace.last_run("a")["status"] == "cancelled" and not alive(pid)
+
+
+# --- the order of signals --------------------------------------------------------------------------------------------
+
+
+def test_parents_are_told_before_their_children(workspace: Workspace) -> None:
+    """A shell that saw its child end first would go on with the next command of its line."""
+    workspace.task("a", "( sleep 1000; touch ran ) & sh -c 'sleep 1000; touch ran' & wait; touch ran", schedule="1h")
+    tick = workspace.start("tick")
+    wait_for(lambda: len(workspace.processes()) == 6, "the tick, the shells and what they wait for")
+    (run_id,) = workspace.sql("SELECT run_id FROM task_runs")[0]
+    found = list(processes_of(run_id, None))
+    parents = {pid: info.parent for pid in found if (info := process_info(pid)) is not None}
+    assert len(parents) == 5
+    assert all(found.index(parent) < found.index(pid) for pid, parent in parents.items() if parent in found)
+    tick.terminate()
+    tick.communicate(timeout=PATIENCE)
+    assert not (workspace.root / "ran").exists()
+
+
+def test_a_dry_run_tells_what_would_be_taken_over(workspace: Workspace) -> None:
+    workspace.task("a", HANG_ONCE, schedule="1h")
+    kill_9(started_tick(workspace))
+    assert "recover a  its supervisor died" in workspace.tick("--dry-run").stdout
+    assert workspace.json("tick", "--dry-run")["recover"] == ["a"]
+    workspace.tick()
+    assert_run_again(workspace)

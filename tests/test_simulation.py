@@ -348,7 +348,7 @@ def test_tasks_that_never_start_say_why():
     )
     assert dict(result.never) == {
         "off": "disabled (retired)",
-        "by-hand": "manual: nothing but `run` starts it",
+        "by-hand": "manual: only `run`, a hint or a chain starts it",
         "boot": "waits for the next boot",
         "yearly": "its next run is on 2027-01-01 00:00",
         "resting": "paused until 2026-06-04 12:00",

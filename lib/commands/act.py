@@ -128,6 +128,8 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         screen.json({
             "at": iso(report.started_at, get_zone(app.settings.config.timezone)),
             "decisions": rows,
+            "recover": report.dead,
+            "free_slots": report.free_slots,
             "rejected": [file.path for file in report.rejected],
             "duplicates": report.duplicates,
         })  # fmt: skip
@@ -140,7 +142,10 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:
         screen.line(f"{'reject':<7} {file.path}  {len(file.errors)} problem(s), see: scheduler.py validate")
-    screen.line(f"dry run: {report.due} would start; nothing was changed")
+    for task_id in report.dead:
+        screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, then its file decides")
+    slots = f", for {report.free_slots} free slots" if report.due > report.free_slots else ""
+    screen.line(f"dry run: {report.due} would start{slots}; nothing was changed")
 
 
 def _decision_json(decision: Decision) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,13 +71,15 @@ def split_sentence(sentence: str) -> tuple[str, str]:
     try:
         parse_schedule(schedule, "", get_zone("UTC"))
     except ScheduleError as error:
-        raise TickdownError(f"{error}\n{USAGE}", Exit.USAGE) from None
+        missing = "" if message else "; a colon and a space go between the schedule and the message"
+        raise TickdownError(f"{schedule!r} is not the schedule: {error}\n{USAGE}{missing}", Exit.USAGE) from None
     return schedule, message
 
 
 def slug(text: str) -> str:
     """An id that reads like the text."""
-    words = re.findall(r"[a-z0-9]+", text.lower())
+    plain = unicodedata.normalize("NFKD", text.casefold()).encode("ascii", "ignore").decode()  # ü to u, ß to ss
+    words = re.findall(r"[a-z0-9]+", plain)
     name = ""
     for word in words:
         longer = f"{name}-{word}" if name else word[:LONGEST_SLUG]

@@ -17,7 +17,7 @@ from lib.config import Config
 from lib.cron import Cron, clock_note
 from lib.errors import Exit, TickdownError
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, hint_note, is_spent, paused, plan
-from lib.model import Facts, HintKind, Run, RunStatus, SkipReason, Source
+from lib.model import CatchUp, Facts, HintKind, Run, RunStatus, SkipReason, Source
 from lib.process import boot_id
 from lib.schedule import Interval
 from lib.simulation import LONGEST_WINDOW, Effort, Replay, Simulation, Start, Subject, TooMuch, simulate, with_upstreams
@@ -90,7 +90,9 @@ def next_runs(app: App, screen: Screen, task_id: str | None, count: int) -> Exit
         screen.table(("TASK", "WHEN", "SOURCE", "NOTE"), rows)
     elif wanted is not None:
         subject = by_id[wanted]
-        screen.line(f"nothing to come: {forecast(now, subject.task, subject.facts, boot_id()).because}")
+        view = task_view(subject.task, subject.facts, None, now)
+        words, because = view.next_text(now), forecast(now, subject.task, subject.facts, boot_id()).because
+        screen.line(f"nothing to come: {because if words == '-' else words}")
     else:
         screen.line("nothing to come")
     _say_duplicates(screen, catalog)
@@ -194,7 +196,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
         ],
         "next_run_at": iso(story.coming.next.at, zone),
         "source": story.coming.next.source,
-        "because": _because(story),
+        "because": story.coming.because,
     }  # fmt: skip
 
 
@@ -241,12 +243,13 @@ def _decision_words(run: Run, story: _Story) -> str:
         words = next((words for reason, words in _SKIP_WORDS.items() if reason == run.reason), "")
         return f"{at}: skipped{times}, {run.reason}{f': {words}' if words else ''}{span}"
     if run.status is RunStatus.MISSED:
-        return f"{at}: missed{times}: too late to run (catch_up: {story.task.catch_up}){span}"
+        why = "a later run stands for it" if story.task.catch_up is CatchUp.ONCE else "too late to run"
+        return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
-        return f"{at}: started by {run.source}, still running"
+        return f"{at}: running since then ({run.source})"
     error = f": {one_line(run.error, 80)}" if run.error else ""
     tries = f", {run.attempts} tries" if run.attempts > 1 else ""
-    return f"{at}: {run.status} in {took(duration_ms(run))}, started by {run.source}{tries}{error}"
+    return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
 
 
 def _now_words(story: _Story) -> str:
@@ -272,7 +275,7 @@ def _now_words(story: _Story) -> str:
         return f"due since {when(facts.deferred, now, task.zone)}, and waits{dark}"
     if held:
         return held.removeprefix("; ") + dark
-    if decided.reason is SkipReason.MANUAL_ONLY:
+    if decided.reason is SkipReason.MANUAL_ONLY and facts.retry_at is None:
         return "manual: nothing starts it by itself"
     return f"not due{dark}"
 
@@ -328,18 +331,11 @@ def _darkened(candidate: Candidate, story: _Story) -> Blackout | None:
     return covering(story.task.blackout, candidate.at, story.task.zone)
 
 
-def _because(story: _Story) -> str:
-    chosen = _chosen(story)
-    if chosen is None or chosen.at == story.coming.next.at or (blackout := _darkened(chosen, story)) is None:
-        return story.coming.because
-    return f"{story.coming.because}; the blackout {blackout.text} holds it up"
-
-
 def _next_words(story: _Story) -> str:
     words = story.view.next_text(story.now)
     if story.coming.next.at is None:
         return f"none: {story.coming.because}" if words == "-" else words
-    return f"{words}, {story.coming.next.source}: {one_line(_because(story))}"
+    return f"{words}, {story.coming.next.source}: {story.coming.because}"
 
 
 # --- simulate --------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lib.context import Context
 from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
 from lib.model import RunStatus, TicketKind
-from lib.process import host_name, is_alive
+from lib.recover import dead_runs
 from lib.runners import CannotRun, working_folder
 from lib.store import outbox, runs, tasks, ticks
 from lib.store.database import Database
@@ -248,7 +248,8 @@ def _task_files(catalog: Catalog) -> Finding:
     if catalog.rejected:
         names = ", ".join(file.path for file in catalog.rejected)
         return Finding("tasks", False, f"{len(catalog.rejected)} rejected ({names}): scheduler.py validate")
-    return Finding("tasks", True, f"{len(catalog.tasks)} files, all accepted")
+    count = len(catalog.tasks)
+    return Finding("tasks", True, f"{count} file{'s' if count != 1 else ''}, all accepted")
 
 
 def _last_tick(context: Context, now: datetime) -> Finding:
@@ -261,11 +262,7 @@ def _last_tick(context: Context, now: datetime) -> Finding:
 
 
 def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
-    dead = [
-        run.task_id
-        for run in runs.running_runs(context.db)
-        if run.owner is not None and run.host == host_name() and not is_alive(run.owner)
-    ]
+    dead = [run.task_id for run in dead_runs(context.db)]
     if dead:
         yield Finding("runs", False, f"supervisor died: {', '.join(dead)}; the next tick takes them over")
     facts = tasks.all_facts(context.db)

@@ -145,14 +145,14 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     if not task.enabled and task.disabled_reason not in (None, state):
         state += f" ({task.disabled_reason})"
     if facts is not None and facts.paused_until is not None and facts.paused_until > now:
-        state += f" until {when(facts.paused_until, now, task.zone)}"
+        state += f", which ends {when(facts.paused_until, now, task.zone)}"
     rows = [
         ("task", task.id),
         ("title", one_line(task.title)),
         ("file", task.path),
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
-        ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.source else "")),
+        ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),
         ("runs", f"{task.run_as}: {one_line(task.what, 120)}"),
         (
             "limits",

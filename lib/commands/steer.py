@@ -9,7 +9,7 @@ from typing import Any
 
 from lib.app import App, sync_catalog
 from lib.errors import Exit, TickdownError
-from lib.governor import forecast, is_spent
+from lib.governor import forecast, is_spent, paused
 from lib.model import DisabledReason, Facts, Hint, HintKind
 from lib.phrases import Once, is_phrase, read_phrase
 from lib.process import boot_id
@@ -32,6 +32,11 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     end = _pause_end(task, for_, until, now)
+    if not task.enabled:
+        reason = task.disabled_reason or "enabled: false"
+        raise TickdownError(
+            f"{task.id} does not run anyway ({reason}); `scheduler.py resume {task.id}` lets it run again"
+        )
     if end is None:
         _disable(app, task, DisabledReason.PAUSED)
         message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
@@ -58,7 +63,9 @@ def resume(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     sync_catalog(db, catalog, now)
-    spent = _is_spent(task, tasks.facts(db, task.id))
+    facts = tasks.facts(db, task.id)
+    spent = _is_spent(task, facts)
+    _refuse_past(task, facts, now)
     if not task.enabled or task.disabled_reason is not None:
         changes: dict[str, str | None] = {"disabled_reason": None}
         if not task.enabled:
@@ -70,12 +77,6 @@ def resume(app: App, screen: Screen, task_id: str) -> Exit:
         tasks.resume(db, task, now, boot_id())
     app.log.info("resumed", task_id=task.id)
     message = f"{task.id} is active again; {'what is left of its one run goes on' if spent else 'counted from now'}"
-    if not spent and isinstance(task.schedule, OneShot) and (facts := tasks.facts(db, task.id)) is not None:
-        at = task.schedule.moment(facts.anchored_at or facts.armed_at)
-        if at <= now:
-            message += (
-                f". Its time has passed ({when(at, now, task.zone)}), so give it another schedule, or run it by hand"
-            )
     return done(screen, message, {"task_id": task.id})
 
 
@@ -90,6 +91,18 @@ def _is_spent(task: Task, facts: Facts | None) -> bool:
             f"with `scheduler.py run {task.id}`, or if it failed with `scheduler.py retry {task.id}`"
         )
     return True
+
+
+def _refuse_past(task: Task, facts: Facts | None, now: datetime) -> None:
+    """Resuming counts from now, so the one moment of a one-shot would be lost without a trace."""
+    if facts is None or not isinstance(task.schedule, OneShot) or is_spent(task, facts):
+        return
+    at = task.schedule.moment(facts.anchored_at or facts.armed_at)
+    if at <= now and (not task.enabled or paused(now, facts)):
+        raise TickdownError(
+            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `scheduler.py run {task.id}`, or give "
+            "it another schedule"
+        )
 
 
 def cancel(app: App, screen: Screen, task_id: str) -> Exit:
