@@ -77,13 +77,21 @@ def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:
         tasks.sync(db, catalog, now, boot_id())
 
 
+def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, Facts]:
+    """What a tick would know of the tasks now, files edited since the last one included; nothing is changed. By
+    lower-case id."""
+    with db.rehearsal():
+        sync_catalog(db, catalog, now)
+        return tasks.all_facts(db)
+
+
 def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:
     state = state_of(now, task, facts)
     return TaskView(task, state, next_run(now, task, facts, boot_id()), last)
 
 
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
-    facts, last = tasks.all_facts(db), runs.last_runs(db)
+    facts, last = facts_as_synced(db, catalog, now), runs.last_runs(db)
     return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now) for task in catalog.tasks]
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from lib.cron import WEEKDAYS, instant_of
+from lib.clock import instant_of
+from lib.cron import WEEKDAYS
 from lib.times import parse_clock
 
 FORMS = "'22:00-06:00', 'sat-sun' or '2026-12-24/2026-12-26'"

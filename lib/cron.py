@@ -16,10 +16,11 @@ from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
+from lib.clock import PROBE, change_between, clock_changes, clock_time, instant_of, twice_note
+
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _LONGEST_GAP_YEARS = 50  # 29 February on one given weekday can be 40 years away
-_PROBE = timedelta(hours=12)  # no zone changes its clock twice within this
 _LONGEST_REPEAT = timedelta(days=2)  # no clock was ever put back by more than a day
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
@@ -91,7 +92,7 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
         candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
     expressions = tuple(expression for expression in candidates if _ever_matches(expression))
     if not expressions:
-        raise ScheduleError(f"{text!r} never happens: no such day in the calendar")
+        raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
     return Cron(
         text=text,
         zone=zone,
@@ -161,8 +162,10 @@ def _number(spec: _Field, text: str, word: str) -> int:
     if re.fullmatch(r"[0-9]{1,2}", text) and spec.low <= int(text) <= spec.high:
         return int(text)
     names = f" or {spec.names[0]}-{spec.names[-1]}" if spec.names else ""
+    special = {"day of month": ", L (the last day)", "day of week": ", mon#1 to mon#5"}.get(spec.name, "")
     raise ScheduleError(
-        f"{spec.name} {word!r}: {text!r} is not accepted; {spec.low}-{spec.high}{names}, *, ranges a-b, steps */n, lists a,b"
+        f"{spec.name} {word!r}: {text!r} is not accepted; {spec.low}-{spec.high}{names}, *, ranges a-b, steps */n, lists a,b, "
+        f"H{special}"
     )
 
 
@@ -195,13 +198,9 @@ def next_occurrence(cron: Cron, moment: datetime) -> datetime:
     return _next_elapsed(cron, moment) if cron.follows_elapsed_time else _next_fixed(cron, moment)
 
 
-def _clock(moment: datetime, zone: tzinfo) -> datetime:
-    return moment.astimezone(zone).replace(tzinfo=None, fold=0)
-
-
 def _next_fixed(cron: Cron, moment: datetime) -> datetime:
     """Clock times, each once: the first of two equal ones; one inside a gap comes at the end of the gap."""
-    clock = _clock(moment, cron.zone)
+    clock = clock_time(moment, cron.zone)
     while True:
         clock = cron.next_clock_time(clock)
         instant = instant_of(clock, cron.zone)
@@ -209,80 +208,53 @@ def _next_fixed(cron: Cron, moment: datetime) -> datetime:
             return instant
 
 
-def instant_of(clock: datetime, zone: tzinfo) -> datetime:
-    """When a clock shows a time: the first of two equal ones; for one inside a gap, the end of the gap."""
-    instant = clock.replace(tzinfo=zone, fold=0).astimezone(UTC)
-    if _clock(instant, zone) != clock:  # in a gap: fold=0 reads it with the offset from before
-        instant = _change_between(zone, instant - timedelta(days=2), instant + timedelta(days=2), latest=True)
-    return instant
-
-
 def _next_elapsed(cron: Cron, moment: datetime) -> datetime:
     """Every real minute whose clock time matches: skipped clock times never come, repeated ones come twice."""
     start = moment
     inclusive = False
     while True:
-        clock = _clock(start, cron.zone)
+        clock = clock_time(start, cron.zone)
         offset = clock - start.replace(tzinfo=None)
         found = cron.next_clock_time(clock - _SECOND if inclusive else clock)
         instant = (found - offset).replace(tzinfo=UTC)
         probe = start
         while probe < instant:
-            following = min(probe + _PROBE, instant)
+            following = min(probe + PROBE, instant)
             if following.astimezone(cron.zone).utcoffset() != offset:
                 break
             probe = following
         else:
             return instant
-        start = _change_between(cron.zone, probe, following)
+        start = change_between(cron.zone, probe, following)
         inclusive = True
-
-
-def _change_between(zone: tzinfo, low: datetime, high: datetime, *, latest: bool = False) -> datetime:
-    """The instant at which the zone's offset changes between two moments, by bisection to the second."""
-    if latest:  # narrow a wide window to the last change in it
-        step = high
-        while step > low and (step - _PROBE).astimezone(zone).utcoffset() == high.astimezone(zone).utcoffset():
-            step -= _PROBE
-        low, high = max(low, step - _PROBE), step
-    before = low.astimezone(zone).utcoffset()
-    low_second, high_second = int(low.timestamp()), int(high.timestamp())
-    while high_second - low_second > 1:
-        middle = (low_second + high_second) // 2
-        if datetime.fromtimestamp(middle, zone).utcoffset() == before:
-            low_second = middle
-        else:
-            high_second = middle
-    return datetime.fromtimestamp(high_second, UTC)
 
 
 def occurrences(cron: Cron, after: datetime, until: datetime) -> Iterator[datetime]:
     """Those after a moment, up to another and with it."""
-    return chain.from_iterable(_by_day(cron, after, until))
+    return (midnight + time for midnight, times in _by_day(cron, after, until) for time in times)
 
 
 def count_occurrences(cron: Cron, after: datetime, until: datetime) -> int:
-    return sum(map(len, _by_day(cron, after, until)))
+    return sum(len(times) for _, times in _by_day(cron, after, until))
 
 
-def _by_day(cron: Cron, after: datetime, until: datetime) -> Iterator[list[datetime]]:
+def _by_day(cron: Cron, after: datetime, until: datetime) -> Iterator[tuple[datetime, list[timedelta]]]:
     """The same as `next_occurrence` again and again, but a day at once: between two changes of the clock, a clock time
     becomes an instant by one subtraction."""
     begin = after - _LONGEST_REPEAT  # what the clock has shown before is not due again
-    shown = _clock(begin, cron.zone)
+    shown = clock_time(begin, cron.zone)
     for start, stop in pairwise(chain([begin], clock_changes(cron.zone, begin, until), [until + _MOMENT])):
-        first = _clock(start, cron.zone)
+        first = clock_time(start, cron.zone)
         offset = first - start.replace(tzinfo=None)
         end = stop.replace(tzinfo=None) + offset
         lower = first if cron.follows_elapsed_time else max(first, shown)
         if start <= after:
             lower = max(lower, after.replace(tzinfo=None) + offset + _MOMENT)
         elif shown < first and not cron.follows_elapsed_time and cron.next_clock_time(shown - _SECOND) <= first:
-            yield [start]  # the clock has jumped: what it left out comes now, once
+            yield start, [timedelta(0)]  # the clock has jumped: what it left out comes now, once
             lower = first + _MOMENT
         for midnight, times in _matching_days(cron, lower, end):
-            instant = midnight.replace(tzinfo=UTC) - offset
-            yield [instant + time for time in times]
+            yield midnight.replace(tzinfo=UTC) - offset, times
         shown = max(shown, end)
 
 
@@ -320,9 +292,9 @@ def clock_note(cron: Cron, moment: datetime) -> str | None:
     """What a change of the clock does to an occurrence, in words; None if nothing."""
     if cron.follows_elapsed_time:
         return None
-    clock = _clock(moment, cron.zone)
+    clock = clock_time(moment, cron.zone)
     skipped = []  # what the clock has jumped over to get here
-    wanted = cron.next_clock_time(_clock(moment - _SECOND, cron.zone))
+    wanted = cron.next_clock_time(clock_time(moment - _SECOND, cron.zone))
     while wanted < clock:
         skipped.append(wanted)
         wanted = cron.next_clock_time(wanted)
@@ -335,18 +307,7 @@ def clock_note(cron: Cron, moment: datetime) -> str | None:
             )
         at = f"{clock:%H:%M}" if clock.date() == first.date() else f"{clock:%H:%M} on {clock:%Y-%m-%d}"
         return f"{which} at {at}, when the clock has jumped"
-    again = clock.replace(tzinfo=cron.zone, fold=1).astimezone(UTC)
-    return f"{clock:%H:%M} comes twice on {clock:%Y-%m-%d}: it runs the first time only" if again > moment else None
-
-
-def clock_changes(zone: tzinfo, after: datetime, until: datetime) -> Iterator[datetime]:
-    """The instants at which a zone's clock jumps."""
-    moment = after
-    while moment < until:
-        following = min(moment + _PROBE, until)
-        if moment.astimezone(zone).utcoffset() != following.astimezone(zone).utcoffset():
-            yield _change_between(zone, moment, following)
-        moment = following
+    return twice_note(moment, cron.zone)
 
 
 def notes_between(cron: Cron, after: datetime, until: datetime) -> Iterator[str]:

@@ -23,6 +23,7 @@ ON_TIME = timedelta(minutes=2)
 # A start that jitter puts off is waited for inside the tick up to here, then left to a later tick.
 LOOK_AHEAD = timedelta(seconds=60)
 MOST_CATCH_UPS = 24
+MOST_SEARCHED = 10_000  # occurrences looked at for one outside a blackout: a week of minutes
 UNSPREAD_CATCH_UPS = 3
 SPREAD = timedelta(seconds=30)
 MOST_BACK_OFF = 32
@@ -150,7 +151,9 @@ def _due(now: datetime, task: Task, facts: Facts, boot_id: str) -> list[Pending]
 def _due_lines(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[Pending]:
     """Each line that has come up, clamped. Regular ones first: of two at the same moment the first is taken."""
     interval, moment = _hints(facts)
-    regular = baseline_due(now, task, facts, boot_id) if interval is None else None
+    regular = baseline_due(_schedule_holds_until(now, interval, facts), task, facts, boot_id)
+    if interval is not None and not (regular and regular.by_clock):
+        regular = None
     if regular is not None:
         yield regular
     hinted = [event for event in (_interval_event(interval, facts), _moment_event(moment)) if event is not None]
@@ -168,6 +171,14 @@ def _due_lines(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterato
         retry = _event(Candidate(facts.retry_at, Source.RETRY))
         key = f"{task.id}@{facts.retry_follows}+retry"
         yield replace(retry, key=key, follows=facts.retry_follows)
+
+
+def _schedule_holds_until(now: datetime, interval: Hint | None, facts: Facts) -> datetime:
+    """An interval hint takes the place of the schedule from when it was given, or once the run is over in which it was
+    given; what was due before stays due."""
+    if interval is None or (facts.running and interval.given_at > (facts.last_end or facts.armed_at)):
+        return now
+    return min(now, interval.given_at)
 
 
 def _event(event: Candidate) -> Pending:
@@ -206,7 +217,7 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
         case Cron():
             if next_occurrence(schedule, since) > now:
                 return None
-            due = latest_occurrences(schedule, since, now, MOST_CATCH_UPS + 1)
+            due = latest_occurrences(schedule, since, now, MOST_SEARCHED if task.blackout else MOST_CATCH_UPS + 1)
             count = count_occurrences(schedule, since, now)
     while due and start_time(task.id, due[-1], task.jitter) > now + LOOK_AHEAD:
         due.pop()
@@ -215,7 +226,7 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
         return None
     start, earliest = start_time(task.id, due[-1], task.jitter), _earliest_start(task, facts)
     everything = Unrun(next_occurrence(schedule, since), due[-1], count)
-    pending = Pending(everything, tuple(due[-MOST_CATCH_UPS:]), Source.BASELINE_CRON, start, by_clock=True)
+    pending = Pending(everything, tuple(due), Source.BASELINE_CRON, start, by_clock=True)
     if earliest is None or earliest <= start:
         return pending
     return replace(pending, source=Source.CLAMPED_MIN, start_at=earliest, not_before=earliest)
@@ -249,12 +260,12 @@ def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
         start = start_time(task.id, at, task.jitter) if pending.by_clock else pending.start_at
         return max(start, pending.not_before or start)
 
-    kept = list(pending.latest) if task.catch_up is CatchUp.ALL else [pending.latest[-1]]
+    kept = list(pending.latest)
     if pending.by_clock and task.blackout:
-        kept = [at for at in pending.latest if covering(task.blackout, at, task.zone) is None]
+        kept = [at for at in kept if covering(task.blackout, at, task.zone) is None]
         if not kept:
             return _held(facts, pending, SkipReason.BLACKOUT)
-        kept = kept if task.catch_up is CatchUp.ALL else kept[-1:]
+    kept = kept[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else kept[-1:]
     if pending.can_be_late and task.catch_up is CatchUp.SKIP:
         kept = [at for at in kept if not late(at)]
     if pending.can_be_late and task.grace is not None:
@@ -327,9 +338,17 @@ def without_expired(now: datetime, task: Task, facts: Facts) -> Facts:
     so what the schedule named until then is settled, unless it names but one moment."""
     if all(hint.live(now) for hint in facts.hints):
         return facts
-    over = [hint.until for hint in facts.hints if hint.kind is HintKind.INTERVAL and hint.until and not hint.live(now)]
-    armed_at = facts.armed_at if isinstance(task.schedule, OneShot) else max([facts.armed_at, *over])
+    over = [hint.until for hint in facts.hints if hint.until and not hint.live(now) and settles(hint, task, facts)]
+    armed_at = max([facts.armed_at, *over])
     return replace(facts, hints=tuple(hint for hint in facts.hints if hint.live(now)), armed_at=armed_at)
+
+
+def settles(hint: Hint, task: Task, facts: Facts) -> bool:
+    """Whether the end of a hint leaves nothing of the schedule to catch up: it had taken its place, and nothing was
+    due before."""
+    if hint.kind is not HintKind.INTERVAL or isinstance(task.schedule, OneShot):
+        return False
+    return not isinstance(task.schedule, Cron) or next_occurrence(task.schedule, _settled_until(facts)) > hint.given_at
 
 
 def _hints(facts: Facts) -> tuple[Hint | None, Hint | None]:
@@ -424,7 +443,7 @@ def _ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Forecast:
     every, once = _interval_event(interval, facts), _moment_event(moment)
     candidates = [candidate for candidate in (baseline, every, once) if candidate is not None]
     if interval is not None:
-        because = "an interval hint takes the place of the schedule"
+        because = "the earlier of the two hints" if once else "an interval hint takes the place of the schedule"
     else:
         because = "the earlier of the schedule and the one-shot hint" if once else "only the schedule asks for a run"
     ruling = [line for line in (every if interval is not None else baseline, once) if line is not None]

@@ -10,7 +10,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
-from lib.cron import WEEKDAYS, ScheduleError, instant_of
+from lib.clock import clock_time, instant_of, twice_note
+from lib.cron import WEEKDAYS, ScheduleError
 from lib.near import suggestion
 from lib.times import UNITS, parse_clock, parse_duration
 
@@ -43,6 +44,16 @@ class Once:
         if self.day is None and not self.tomorrow and at <= first_seen:
             at = instant_of(datetime.combine(day + timedelta(days=1), self.clock), zone)
         return at.astimezone(UTC)
+
+    def clock_note(self, first_seen: datetime, zone: tzinfo) -> str | None:
+        """What a change of the clock does to it, in words; None if nothing."""
+        if self.delay is not None:
+            return None
+        at = self.moment(first_seen, zone)
+        shown = clock_time(at, zone)
+        if shown.time() != self.clock:
+            return f"{self.clock:%H:%M} does not exist then: it runs at {shown:%H:%M on %Y-%m-%d}, when the clock has jumped"
+        return twice_note(at, zone)
 
 
 def is_phrase(words: list[str]) -> bool:

@@ -20,6 +20,7 @@ SHORTHANDS = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
+SHORTEST = timedelta(seconds=1)
 ACCEPTED = (
     "a cron line of 5 fields ('0 6 * * 1-5'), a shorthand (@hourly @daily @midnight @weekly @monthly @yearly @annually "
     "@reboot), an interval (30s, 10m, 1.5h, 2d, 1w), a phrase (every 15 minutes, every day at 09:00, every monday at 09:00, "
@@ -80,14 +81,26 @@ def parse_schedule(text: str, task_id: str, zone: tzinfo) -> Schedule:
         return _of_phrase(text, task_id, zone)
     if len(words) == 5:
         return parse_cron(text, text, task_id, zone)
-    if len(words) <= 2 and re.match(r"[+-]?[0-9.]", words[0]):
-        try:
-            return Interval(text, parse_duration(text))
-        except ValueError as error:
-            raise ScheduleError(str(error)) from None
+    if re.fullmatch(r"[+-]?[0-9.]+\s*[^\s0-9:.-]*", text.strip()):
+        return Interval(text, _interval(text))
+    if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", lowered):
+        raise ScheduleError(f"{text!r} is a time of day; write 'every day at {lowered}', or 'at {lowered}' for once")
     if re.match(r"[0-9*H]", words[0]):
         raise ScheduleError(f"{text!r} has {len(words)} fields; a cron line has 5: minute hour day month weekday")
     raise ScheduleError(f"{text!r} is not understood; write {ACCEPTED}")
+
+
+def _interval(text: str) -> timedelta:
+    try:
+        return _long_enough(parse_duration(text), text)
+    except ValueError as error:
+        raise ScheduleError(str(error)) from None
+
+
+def _long_enough(every: timedelta, text: str) -> timedelta:
+    if every < SHORTEST:
+        raise ScheduleError(f"{text!r} is shorter than a second")
+    return every
 
 
 def _of_phrase(text: str, task_id: str, zone: tzinfo) -> Schedule:
@@ -95,7 +108,7 @@ def _of_phrase(text: str, task_id: str, zone: tzinfo) -> Schedule:
         case str(line):
             return parse_cron(line, text, task_id, zone)
         case timedelta() as every:
-            return Interval(text, every)
+            return Interval(text, _long_enough(every, text))
         case Once() as once:
             return OneShot(text, zone, once)
 

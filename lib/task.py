@@ -11,8 +11,8 @@ from datetime import timedelta, tzinfo
 from lib.blackout import Blackout, parse_blackout
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
-from lib.schedule import Manual, Schedule, parse_schedule
-from lib.yamltree import Fields, Node, Problem, YamlError, as_flag, as_text, as_whole, parse_yaml
+from lib.schedule import SHORTEST, Manual, Schedule, parse_schedule
+from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -171,8 +171,8 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         catch_up=fields.choice("catch_up", CatchUp.ONCE, CatchUp),
         grace=fields.duration("grace", None),
         jitter=fields.duration("jitter", None, allow_zero=True),
-        min_interval=fields.duration("min_interval", None),
-        max_interval=fields.duration("max_interval", None),
+        min_interval=fields.read("min_interval", None, _at_least_a_second),
+        max_interval=fields.read("max_interval", None, _at_least_a_second),
         after=_read_after(fields, task_id),
         group=_read_name(fields, "group", known.groups, "groups"),
         priority=fields.whole("priority", 0, least=-1000, most=1000),
@@ -305,6 +305,13 @@ def _read_name(fields: Fields, name: str, known: Collection[str], where: str) ->
         listed = f"known are {', '.join(sorted(known))}" if known else "there are none yet"
         fields.refuse(name, f"{value!r} is not in the configuration under {where}{suggestion(value, known)} ({listed})")
     return value
+
+
+def _at_least_a_second(node: Node) -> timedelta | None:
+    duration = as_duration(node)
+    if duration < SHORTEST:
+        raise ValueError(f"{node.text!r} is shorter than a second")
+    return duration
 
 
 def _read_after(fields: Fields, task_id: str) -> dict[str, ChainOn]:

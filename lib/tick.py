@@ -13,7 +13,7 @@ from enum import Enum, auto
 from pathlib import Path
 
 from lib import messages
-from lib.app import reject_past_dates, sync_catalog
+from lib.app import facts_as_synced, reject_past_dates, sync_catalog
 from lib.catalog import Catalog, TaskFile, load_catalog, load_file
 from lib.closing import write_closing
 from lib.context import Context
@@ -29,7 +29,7 @@ from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, dead_runs, recover
 from lib.schedule import Interval, Reboot, parse_schedule
-from lib.store import outbox, runs, tasks, ticks
+from lib.store import hints, outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
@@ -105,7 +105,7 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     if report.duplicates:
         report.exit_code = Exit.DUPLICATE_IDS
         return report
-    facts, dead = tasks.all_facts(context.db), dead_runs(context.db)
+    facts, dead = facts_as_synced(context.db, catalog, now), dead_runs(context.db)
     report.dead = [run.task_id for run in dead]
     report.free_slots = context.settings.config.max_concurrent - len(runs.running_runs(context.db)) + len(dead)
     report.decisions = [decide(now, task, facts, boot_id()) for task in catalog.tasks]
@@ -191,7 +191,7 @@ class Tick:
             self._refuse_duplicates(now)
             return
         sync_catalog(context.db, self.catalog, now)
-        tasks.clear_expired_hints(context.db, self.catalog.by_id, now)
+        hints.clear_expired_hints(context.db, self.catalog.by_id, context.owner.host, now)
         self._recover(now)
         facts = tasks.all_facts(context.db)
         self._tell_of_a_clock_ahead(facts, now)
@@ -418,7 +418,8 @@ class Tick:
         group_limit = config.groups.get(decision.task.group) if decision.task.group else None
         return runs.claim(
             self.context.db, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
-            missed=decision.plan.missed, next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
+            missed=decision.plan.missed, missed_source=decision.plan.source,
+            next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
         )  # fmt: skip
 
     def _still_wanted(self, queued: Queued, now: datetime) -> bool:
@@ -455,10 +456,21 @@ class Tick:
             return
         now, ended = datetime.now(UTC), job.task.id.lower()
         following = [task for task in self.catalog.tasks if ended in map(str.lower, task.after)]
-        if job.task.catch_up is CatchUp.ALL:
-            following.append(job.task)
         decided = [found for task in following if (found := self._decide_again(task, now)) is not None]
         self._enqueue([decision for decision in decided if decision.plan.starts], now)
+        if job.task.catch_up is CatchUp.ALL:
+            self._enqueue_rest(job.task, now)
+
+    def _enqueue_rest(self, task: Task, now: datetime) -> None:
+        """The next missed occurrence. Only that: what else may be due again by now is for the next tick, or a task that
+        ends quickly would keep this one busy for ever."""
+        again = self._decide_again(task, now)
+        if (
+            again is not None
+            and again.plan.starts
+            and again.plan.starts[0].source in (Source.CATCH_UP, Source.BASELINE_CRON)
+        ):
+            self._enqueue([again], now)
 
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time, timedelta, tzinfo
 
+from lib.clock import instant_of
+
 UNITS = {
     "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1,
     "m": 60, "min": 60, "mins": 60, "minute": 60, "minutes": 60,
@@ -131,11 +133,12 @@ def parse_moment(text: str, zone: tzinfo, now: datetime) -> datetime:
     clock = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", stripped)
     try:
         if clock:
-            local = now.astimezone(zone).replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            moment = local if local > now else local + timedelta(days=1)
-        else:
-            moment = datetime.fromisoformat(stripped)
-            moment = moment if moment.tzinfo else moment.replace(tzinfo=zone)
-        return moment.astimezone(UTC)
+            today = now.astimezone(zone).replace(
+                tzinfo=None, hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0
+            )
+            moment = instant_of(today, zone)
+            return moment if moment > now else instant_of(today + timedelta(days=1), zone)
+        moment = datetime.fromisoformat(stripped)
+        return moment.astimezone(UTC) if moment.tzinfo else instant_of(moment, zone)
     except (ValueError, OverflowError):  # overflow: the first or last day that there is
         raise ValueError(f"{text!r} is not a time; write 2026-06-01, 2026-06-01T09:30 or 09:30") from None

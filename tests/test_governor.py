@@ -448,3 +448,31 @@ def test_an_interval_hint_that_ends_first_leaves_the_next_run_to_the_schedule():
         last=NOON, last_end=NOON, hints=(Hint(HintKind.INTERVAL, NOON, every=HOUR, until=NOON + 25 * MINUTE),)
     )
     assert next_run(NOW, task("*/10 * * * *"), hinted, BOOT) == NextRun(NOON + 30 * MINUTE, Source.BASELINE_CRON)
+
+
+def test_a_hint_leaves_what_was_due_before_it_to_the_schedule():
+    """Given at 12:00:10, after the occurrence and before the tick."""
+    hint = Hint(HintKind.INTERVAL, NOON + timedelta(seconds=10), every=HOUR)
+    assert starts(task(), facts(hints=(hint,))) == [NOON]
+    assert starts(task(), facts(hints=(replace(hint, given_at=NOON - MINUTE),))) == []
+    expired = facts(hints=(replace(hint, until=NOW),))
+    assert starts(task(), expired) == [NOON]
+
+
+def test_a_hint_given_in_a_run_counts_when_that_is_over():
+    hint = Hint(HintKind.INTERVAL, NOON - MINUTE, every=HOUR)
+    running = facts(last=NOON - 2 * HOUR, last_end=NOON - 2 * HOUR, running=True, hints=(hint,))
+    due = plan(NOW, task(), running, BOOT)
+    assert (due.reason, due.skipped) == (SkipReason.ALREADY_RUNNING, Unrun(NOON - HOUR, NOON, 2))
+
+
+def test_a_day_of_minutes_in_the_way_of_a_blackout_loses_no_catch_up():
+    """Off from 10:00 to 22:30; the blackout began at 22:00."""
+    what, evening = (
+        replace(blacked_out("22:00-06:00"), schedule=parse_schedule("* * * * *", "a", UTC)),
+        NOON + 10.5 * HOUR,
+    )
+    due = plan(evening, what, facts(last=NOON - 2 * HOUR), BOOT)
+    assert (due.starts, due.reason, due.stays_due) == ((), SkipReason.BLACKOUT, True)
+    morning = plan(evening + 8 * HOUR, what, facts(last=NOON - 2 * HOUR), BOOT)
+    assert [start.at for start in morning.starts] == [evening + 8 * HOUR]

@@ -35,8 +35,8 @@ def test_an_interval_hint_takes_the_place_of_the_schedule_until_it_is_cleared(wo
     output = workspace.cli("hint", "JOB", "--every", "5m", "--for", "2h", "--reason", "a deploy is going on").stdout
     assert "every 5m" in output and "a deploy is going on" in output and "ai-interval" in output
     assert workspace.rows("job") == []
-    shift(workspace, "-5 minutes", "given_at")
-    workspace.move_back("job", "-1 hour")  # the schedule's own occurrence counts for nothing meanwhile
+    shift(workspace, "-50 minutes", "given_at")
+    workspace.move_back("job", "-1 hour")  # the schedule's own occurrence came after the hint and counts for nothing
     workspace.tick()
     workspace.tick()
     assert sources(workspace) == ["ai-interval"] and kinds(workspace) == ["interval"]
@@ -91,7 +91,7 @@ def test_a_hint_that_has_run_out_is_cleared_and_leaves_nothing_missed(workspace:
     workspace.task("once", schedule="in 1 hour")
     for task_id in ("cron", "once"):
         workspace.cli("hint", task_id, "--every", "3h", "--for", "2h")
-        workspace.move_back(task_id, "-3 hours")
+        workspace.move_back(task_id, "-2 hours")
     workspace.sql("UPDATE tasks SET anchored_at = strftime('%Y-%m-%dT%H:%M:%fZ', anchored_at, '-2 hours')")
     shift(workspace, "-2 hours", "until", "given_at")
     workspace.tick()
@@ -221,3 +221,14 @@ def test_a_reason_is_kept_on_one_line_without_escape_sequences_and_secrets(works
         assert "hunter2-hunter2" not in text and "\x1b" not in text and "red" in text
     until = datetime.now(UTC) + timedelta(hours=1)
     assert workspace.json("hint", "job", "--at", until.isoformat())["hints"][1]["kind"] == "one-shot"
+
+
+def test_a_moment_that_ran_out_before_any_tick_leaves_a_row(workspace: Workspace) -> None:
+    workspace.task("job", schedule="0 0 1 1 *")
+    workspace.cli("hint", "job", "--at", "in 10 minutes", "--for", "1h")
+    workspace.sql(
+        "UPDATE hints SET at = strftime('%Y-%m-%dT%H:%M:%fZ', at, '-1 day'), until = strftime('%Y-%m-%dT%H:%M:%fZ', until, '-1 day')"
+    )
+    workspace.tick()
+    assert workspace.sql("SELECT status, source FROM task_runs") == [("missed", "ai-oneshot")]
+    assert workspace.sql("SELECT * FROM hints") == []

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.cron import Cron, ScheduleError, clock_changes, clock_note, notes_between, occurrences
+from lib.clock import clock_changes
+from lib.cron import Cron, ScheduleError, clock_note, notes_between, occurrences
 from lib.schedule import LONGEST_TEXT, Interval, OneShot, next_after, parse_schedule
 
 NEW_YORK, BERLIN, LORD_HOWE = ZoneInfo("America/New_York"), ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Lord_Howe")
@@ -406,3 +407,18 @@ def test_an_ordinary_occurrence_has_no_note():
 def test_the_clock_changes_at_exact_instants():
     assert list(clock_changes(NEW_YORK, BEGIN_2026, END_2026)) == [local("2026-03-08 07:00"), local("2026-11-01 06:00")]
     assert list(clock_changes(UTC, BEGIN_2026, END_2026)) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        ("on 2026-03-08 at 02:30", "02:30 does not exist then: it runs at 03:00 on 2026-03-08, when the clock has jumped"),
+        ("on 2026-11-01 at 01:30", "01:30 comes twice on 2026-11-01: it runs the first time only"),
+        ("on 2026-03-09 at 02:30", None),
+        ("in 30 minutes", None),
+    ],
+)  # fmt: skip
+def test_a_one_shot_says_what_a_change_of_the_clock_does_to_it(text, note):
+    zone = ZoneInfo("America/New_York")
+    schedule = parse_schedule(text, "a", zone)
+    assert schedule.once.clock_note(datetime(2026, 1, 1, tzinfo=UTC), zone) == note

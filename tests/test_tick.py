@@ -612,3 +612,39 @@ def test_tasks_in_a_folder_that_can_not_be_read_leave_rows_and_stay_known(worksp
     assert [row[:2] for row in workspace.rows("job")] == [("skipped", "rejected")]
     assert workspace.rows("fine") == [RAN]
     assert workspace.sql("SELECT gone FROM tasks WHERE id = 'job'") == [(0,)]
+
+
+def test_a_task_that_ends_at_once_does_not_keep_a_tick_busy(workspace: Workspace) -> None:
+    """`catch_up: all` goes on with what was missed, not with what is due again meanwhile."""
+    workspace.task("fast", schedule="1s", catch_up="all", max_interval="1s")
+    workspace.task("clamped", schedule="0 0 1 1 *", catch_up="all", max_interval="1s")
+    workspace.tick()
+    workspace.sql("UPDATE tasks SET last_end = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 day')")
+    workspace.tick()
+    assert [len(workspace.rows(name)) for name in ("fast", "clamped")] == [2, 1]
+
+
+def test_a_dry_run_and_a_list_know_of_an_edit_that_no_tick_has_seen(workspace: Workspace) -> None:
+    half = half_past()
+    workspace.task("job", schedule="0 0 1 1 *")
+    workspace.tick()
+    workspace.move_back("job", "-5 hours")
+    workspace.task("job", schedule=half)
+    before = workspace.sql("SELECT * FROM tasks")
+    assert workspace.json("tick", "--dry-run")["decisions"][0]["action"] == "wait"
+    assert workspace.json("why", "job")["action"] == "wait"
+    (task,) = workspace.json("list")
+    assert datetime.fromisoformat(task["next_run_at"]) > datetime.now(UTC)
+    assert workspace.sql("SELECT * FROM tasks") == before
+    workspace.tick()
+    assert workspace.rows("job") == []
+
+
+def test_what_is_missed_is_told_by_its_own_source(workspace: Workspace) -> None:
+    workspace.task("job", schedule=half_past())
+    workspace.tick()
+    workspace.move_back("job", "-3 hours")
+    workspace.tick()
+    assert workspace.sql("SELECT status, source FROM task_runs ORDER BY status") == [
+        ("missed", "baseline-cron"), ("success", "catch-up"),
+    ]  # fmt: skip

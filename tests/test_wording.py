@@ -172,7 +172,7 @@ def test_a_spread_schedule_is_read_as_what_it_became():
         ("365d", "365 days after the last end"),
         ("1w", "1 week after the last end"),
         ("1s", "1 second after the last end"),
-        ("0.5s", "0.5 seconds after the last end"),
+        ("1.5s", "1.5 seconds after the last end"),
         ("3661s", "1 hour, 1 minute and 1 second after the last end"),
         ("86460s", "1 day and 1 minute after the last end"),
         ("in 30 minutes", "once, 30 minutes after it was first seen"),

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
-from lib.app import App, task_view
+from lib.app import App, facts_as_synced, task_view
 from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.config import Config
 from lib.cron import Cron, clock_note
 from lib.errors import Exit, TickdownError
-from lib.governor import Candidate, Forecast, Plan, back_off, forecast, hint_note, is_spent, paused, plan
+from lib.governor import Candidate, Forecast, Plan, back_off, forecast, hint_note, is_over, is_spent, paused, plan
 from lib.model import CatchUp, Facts, HintKind, Run, RunStatus, SkipReason, Source
 from lib.process import boot_id
-from lib.schedule import Interval
+from lib.schedule import Interval, OneShot
 from lib.simulation import LONGEST_WINDOW, Effort, Replay, Simulation, Start, Subject, TooMuch, simulate, with_upstreams
 from lib.store import runs, tasks
 from lib.store.database import Database
@@ -41,7 +41,7 @@ DAY = timedelta(days=1)
 
 
 def _subjects(db: Database, catalog: Catalog, now: datetime) -> list[Subject]:
-    facts, links, lasts = tasks.all_facts(db), tasks.all_links(db), runs.typical_durations(db)
+    facts, links, lasts = facts_as_synced(db, catalog, now), tasks.all_links(db), runs.typical_durations(db)
     began = {run.task_id.lower(): run.started_at or now for run in runs.running_runs(db)}
 
     def subject(task: Task) -> Subject:
@@ -127,6 +127,8 @@ def _note(start: Start, subject: Subject) -> str | None:
     occurrence = start.occurrence
     if isinstance(task.schedule, Cron) and occurrence is not None and occurrence.source is Source.BASELINE_CRON:
         return clock_note(task.schedule, occurrence.at)
+    if isinstance(task.schedule, OneShot) and start.source is Source.ONE_SHOT:
+        return task.schedule.once.clock_note(subject.facts.anchored_at or subject.facts.armed_at, task.zone)
     return None
 
 
@@ -151,7 +153,8 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     task = catalog.find(task_id)
-    facts = tasks.facts(db, task.id) or Facts(task.id, armed_at=now, boot_id=boot_id())
+    known = facts_as_synced(db, catalog, now).get(task.id.lower())
+    facts = known or Facts(task.id, armed_at=now, boot_id=boot_id())
     story = _Story(
         now=now,
         task=task,
@@ -257,8 +260,13 @@ def _now_words(story: _Story) -> str:
     if not task.enabled or facts.closing is not None:
         reason = facts.closing or task.disabled_reason
         return f"disabled{f' ({reason})' if reason else ''}: no tick starts it"
-    if is_spent(task, facts) and not decided.starts:
-        return "its one run is over"
+    if is_over(task, facts) and not decided.starts:
+        spent = is_spent(task, facts)
+        return (
+            "its one run is over"
+            if spent
+            else "its time passed while it was off: give it another schedule, or run it by hand"
+        )
     held = f"; {_unrun_words(decided)}" if decided.skipped or decided.missed else ""
     if facts.running:
         return f"it is running{held}"

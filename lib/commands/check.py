@@ -7,7 +7,7 @@ import platform
 import shutil
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,6 +20,7 @@ from lib.errors import Exit, TickdownError
 from lib.model import RunStatus, TicketKind
 from lib.recover import dead_runs
 from lib.runners import CannotRun, working_folder
+from lib.schedule import OneShot
 from lib.store import outbox, runs, tasks, ticks
 from lib.store.database import Database
 from lib.store.tickets import open_tickets
@@ -112,9 +113,12 @@ def _whole_catalog(app: App, now: datetime) -> Catalog:
 
 def _clock_warnings(task: Task, now: datetime) -> Iterator[Problem]:
     """Occurrences of the coming year that a change of the clock moves."""
-    if not isinstance(task.schedule, Cron):
-        return
-    for note in notes_between(task.schedule, now, now + CLOCK_NOTES_AHEAD):
+    notes: Iterable[str] = ()
+    if isinstance(task.schedule, Cron):
+        notes = notes_between(task.schedule, now, now + CLOCK_NOTES_AHEAD)
+    elif isinstance(task.schedule, OneShot) and (note := task.schedule.once.clock_note(now, task.zone)):
+        notes = [note]
+    for note in notes:
         yield Problem(task.lines.get("schedule", 1), "schedule", f"{note} ({zone_name(task.zone)})", warning=True)
 
 

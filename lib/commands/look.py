@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from lib.app import App, check_known, find_run, task_view, task_views
+from lib.app import App, check_known, facts_as_synced, find_run, task_view, task_views
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
@@ -111,7 +111,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     task = catalog.find(task_id)
-    facts = tasks.facts(db, task.id)
+    facts = facts_as_synced(db, catalog, now).get(task.id.lower())
     view = task_view(task, facts, runs.last_run_of(db, task.id), now)
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
     tickets = open_tickets(db, task.id)

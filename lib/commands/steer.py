@@ -13,8 +13,8 @@ from lib.governor import forecast, is_spent, paused
 from lib.model import DisabledReason, Facts, Hint, HintKind
 from lib.phrases import Once, is_phrase, read_phrase
 from lib.process import boot_id
-from lib.schedule import OneShot
-from lib.store import tasks
+from lib.schedule import SHORTEST, OneShot
+from lib.store import hints, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.taskfile import set_fields
@@ -22,7 +22,6 @@ from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration, parse_moment, to_milliseconds
 from lib.views import Screen, done, hint_json, hint_words, when
 
-SHORTEST_HINT = timedelta(seconds=1)
 LONGEST_REASON = 500
 
 
@@ -149,14 +148,14 @@ def hint(
         raise TickdownError(f"--reason: more than {LONGEST_REASON} characters", Exit.USAGE)
     sync_catalog(db, catalog, now)
     if clear:
-        cleared = tasks.clear_hints(db, task, now)
+        cleared = hints.clear_hints(db, task, now)
         message = f"{task.id}: {cleared} hint{'s' if cleared != 1 else ''} cleared"
     else:
         # Twice: a secret may lie open only once it is on one line.
         reason = app.redactor.text(one_line(app.redactor.text(reason), LONGEST_REASON))
         given = _hints(task, every, at, for_, reason, now)
         for each in given:
-            tasks.give_hint(db, task.id, each)
+            hints.give_hint(db, task.id, each)
         message = "\n".join(f"{task.id}: {hint_words(each, task, now)}" for each in given)
     app.log.info("hint", task_id=task.id, every=every, at=at, until=for_, reason=reason, clear=clear)
     return _say_next(screen, db, task, message, now)
@@ -167,7 +166,7 @@ def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reas
     author, given = _author(), []
     if every is not None:
         interval = _duration("--every", every)
-        if interval < SHORTEST_HINT:
+        if interval < SHORTEST:
             raise TickdownError(f"--every: {every!r} is shorter than a second", Exit.USAGE)
         given.append(Hint(HintKind.INTERVAL, now, every=interval, until=until, reason=reason, author=author))
     if at is not None:

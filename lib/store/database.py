@@ -29,6 +29,7 @@ class Database:
         Raises DamagedDatabase, or TickdownError for one from a newer version.
         """
         self.path = path or Path(":memory:")
+        self._rehearsing = False
         self.connection = sqlite3.connect(":memory:", isolation_level=None) if path is None else self._open(path)
         self.connection.row_factory = sqlite3.Row
         with damage_noticed(self.path):
@@ -84,6 +85,9 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, and the write lock from the start: what is read here stays true until the commit."""
+        if self._rehearsing:
+            yield self.connection
+            return
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             yield self.connection
@@ -91,6 +95,17 @@ class Database:
             self.connection.rollback()
             raise
         self.connection.commit()
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[None]:
+        """Whatever is written inside is undone at the end: to see what a tick would make of things."""
+        self.connection.execute("BEGIN IMMEDIATE")
+        self._rehearsing = True
+        try:
+            yield
+        finally:
+            self._rehearsing = False
+            self.connection.rollback()
 
     def one(self, sql: str, *values: object) -> sqlite3.Row | None:
         row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()

@@ -52,7 +52,7 @@ class NewRun:
 
 def claim(
     db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, group_limit: int | None = None,
-    missed: Unrun | None = None, next_boot_id: str | None = None,
+    missed: Unrun | None = None, missed_source: Source | None = None, next_boot_id: str | None = None,
 ) -> Claim:  # fmt: skip
     """Take up an occurrence: whoever inserts the row runs it.
 
@@ -80,9 +80,10 @@ def claim(
         if regular and not _take_up(connection, facts, occurrence, next_boot_id, now):
             return Claim.LOST
         if missed is not None:
-            _insert_unrun(
-                connection, occurrence.task_id, missed, RunStatus.MISSED, None, occurrence.source, new.owner.host, now
-            )
+            insert_unrun(
+                connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
+                new.owner.host, now,
+            )  # fmt: skip
         if connection.execute("SELECT 1 FROM task_runs WHERE key = ?", (occurrence.key,)).fetchone():
             return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
         connection.execute(
@@ -157,7 +158,7 @@ def write_off(
             return False
         if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now):
             return True
-        _insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now)
+        insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now)
     return True
 
 
@@ -187,7 +188,7 @@ def defer(
         if _extend_last_skip(connection, facts.task_id, unrun, reason, now):
             return
         key = f"{occurrence_key(facts.task_id, unrun.last)}+{reason}"
-        _insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key)
+        insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key)
 
 
 def _extend_last_skip(
@@ -206,7 +207,7 @@ def _extend_last_skip(
     return True
 
 
-def _insert_unrun(
+def insert_unrun(
     connection: sqlite3.Connection, task_id: str, unrun: Unrun, status: RunStatus, reason: SkipReason | None,
     source: Source, host: str, now: datetime, key: str | None = None,
 ) -> None:  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -174,52 +173,6 @@ def closing_written(db: Database, task_id: str) -> None:
     """The file says so now; from here on the file alone decides."""
     with db.transaction() as connection:
         connection.execute("UPDATE tasks SET closing = NULL, enabled = 0 WHERE id = ?", (task_id,))
-
-
-# --- hints -----------------------------------------------------------------------------------------------------
-
-
-def give_hint(db: Database, task_id: str, hint: Hint) -> None:
-    """In place of an earlier one of its kind."""
-    values = (
-        task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
-        to_store(hint.given_at), to_store(hint.until) if hint.until else None, hint.reason, hint.author,
-    )  # fmt: skip
-    with db.transaction() as connection:
-        connection.execute(
-            "INSERT OR REPLACE INTO hints (task_id, kind, every_s, at, given_at, until, reason, author)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            values,
-        )
-
-
-def clear_hints(db: Database, task: Task, now: datetime) -> int:
-    """All of a task; the schedule takes over from now."""
-    with db.transaction() as connection:
-        found = connection.execute("SELECT kind FROM hints WHERE task_id = ?", (task.id,)).fetchall()
-        connection.execute("DELETE FROM hints WHERE task_id = ?", (task.id,))
-        if HintKind.INTERVAL in [row["kind"] for row in found]:
-            _take_over_from(connection, task, to_store(now))
-    return len(found)
-
-
-def clear_expired_hints(db: Database, tasks: Mapping[str, Task], now: datetime) -> None:
-    """`tasks` by lower-case id."""
-    expired = "SELECT task_id, kind, until FROM hints WHERE until <= ?"
-    if not db.all(expired, to_store(now)):
-        return
-    with db.transaction() as connection:
-        for row in connection.execute(expired, (to_store(now),)).fetchall():
-            connection.execute("DELETE FROM hints WHERE task_id = ? AND kind = ?", (row["task_id"], row["kind"]))
-            task = tasks.get(row["task_id"].lower())
-            if row["kind"] == HintKind.INTERVAL and task is not None:
-                _take_over_from(connection, task, row["until"])
-
-
-def _take_over_from(connection: sqlite3.Connection, task: Task, moment: str) -> None:
-    """What the schedule named while an interval hint was in its place is settled, unless it names but one moment."""
-    if not isinstance(task.schedule, OneShot):
-        connection.execute("UPDATE tasks SET armed_at = MAX(armed_at, ?) WHERE id = ?", (moment, task.id))
 
 
 # --- facts -----------------------------------------------------------------------------------------------------
