@@ -9,7 +9,9 @@ from hypothesis import HealthCheck, settings
 from tests.helpers import Telegram, Workspace
 
 # A slow machine is no defect, and a suite says the same every time.
-settings.register_profile("tickdown", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tickdown", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("tickdown")
 
 

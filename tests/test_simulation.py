@@ -260,7 +260,7 @@ def tasks(draw: st.DrawFn) -> Subject:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(tasks(), st.sampled_from([HOUR, 5 * HOUR, 13 * HOUR]))
 def test_all_starts_at_once_are_those_of_the_governor_step_by_step(task, length):
     assert at_once(task, NOW + length) == step_by_step(task, NOW + length)
