@@ -210,7 +210,7 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
         case "show":
             return do.look.show(app, screen, arguments.id)
         case "why":
-            return do.ahead.why(app, screen, arguments.id)
+            return do.why.why(app, screen, arguments.id)
         case "next":
             return do.ahead.next_runs(app, screen, arguments.id, arguments.count)
         case "simulate":

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
 
-from lib.catalog import TaskFile
+from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
 from lib.ladder import Outcome
@@ -98,6 +98,11 @@ def done(screen: Screen, message: str, document: dict[str, Any]) -> Exit:
     if message:
         screen.line(message)
     return Exit.OK
+
+
+def say_duplicates(screen: Screen, catalog: Catalog) -> None:
+    for line in catalog.duplicate_lines():
+        screen.line(f"{line}: nothing runs until this is put right")
 
 
 def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:

@@ -71,6 +71,7 @@ WIRING = [
     "commands.act",
     "commands.add",
     "commands.ahead",
+    "commands.why",
     "commands.steer",
     "commands.look",
     "commands.check",

@@ -27,7 +27,7 @@ from tests.cron_by_hand import MONTHS, WEEKDAYS, by_hand
 
 SHARDS = 8  # so that several workers can share the work
 # Comparisons, lest they silently become fewer: per shard an eighth.
-AT_LEAST = {"cronsim": 20_000, "walked": 12_000, "anywhere": 5_000}
+AT_LEAST = {"cronsim": 20_000, "walked": 6_000, "anywhere": 5_000}
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 BEGIN, END = datetime(2000, 1, 1, tzinfo=UTC), datetime(2041, 1, 1, tzinfo=UTC)
 SCAN_STEP = 6 * 86400  # the two changes nearest to each other are 6 days and 23 hours apart (America/Boa_Vista, 2000)
@@ -309,26 +309,34 @@ def test_around_every_change_of_a_clock_the_next_occurrence_is_what_cronsim_and_
             if schedule := read(line, zone):
                 schedules[line] = schedule
         for change in changes:
-            for line in dice.sample(list(schedules), 2):
-                judged += compare_near(dice, line, schedules[line], zone, changes, change)
+            for number, line in enumerate(dice.sample(list(schedules), 2)):
+                judged += compare_near(dice, line, schedules[line], zone, changes, change, walk=number == 0)
     assert judged["cronsim"] >= AT_LEAST["cronsim"] // SHARDS
     assert judged["walked"] >= AT_LEAST["walked"] // SHARDS
 
 
 def compare_near(
-    dice: random.Random, line: str, schedule: Cron, zone: ZoneInfo, changes: tuple[Change, ...], change: Change
+    dice: random.Random,
+    line: str,
+    schedule: Cron,
+    zone: ZoneInfo,
+    changes: tuple[Change, ...],
+    change: Change,
+    *,
+    walk: bool,
 ) -> Counter[str]:
-    """Two starting points near the change, and for the first of them also the occurrence after the next."""
+    """Two starting points near the change, and for the first of them also the occurrence after the next; with `walk` the
+    hours around the change are walked by hand as well."""
     judged: Counter[str] = Counter()
     begin, end = change.at - 2 * HOUR, change.at + max(change.after - change.before, timedelta(0)) + 3 * HOUR
-    walked = by_hand(line, zone, begin, end)
+    walked = by_hand(line, zone, begin, end) if walk else []
     first = moment_near(dice, change)
     for moment in (first, ask_ours(schedule, first), moment_near(dice, change)):
         found = ask_ours(schedule, moment)
         expected, who = judge(line, zone, changes, moment)
         assert found == expected, (who, line, zone.key, moment.isoformat())
         judged[who] += 1
-        if begin <= moment < end:
+        if walk and begin <= moment < end:
             by_walk = next((instant for instant in walked if instant > moment), end)
             assert min(found, end) == by_walk, ("walked", line, zone.key, moment.isoformat())
             judged["walked"] += 1

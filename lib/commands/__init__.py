@@ -1,4 +1,4 @@
-"""The commands, by what they are for: `act`, `steer` and `add` change something, `look` and `ahead` show something, `check`
+"""The commands, by what they are for: `act`, `steer` and `add` change something, `look`, `why` and `ahead` show something, `check`
 finds what is wrong. Each module is imported when it is first used: a tick must not pay for the others."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lib.commands import act, add, ahead, check, look, steer
+    from lib.commands import act, add, ahead, check, look, steer, why
 
-__all__ = ["act", "add", "ahead", "check", "look", "steer"]
+__all__ = ["act", "add", "ahead", "check", "look", "steer", "why"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,39 +1,34 @@
-"""`next`, `why`, `simulate`: what is to come, and for what reason."""
+"""`next`, `simulate`: what is to come."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from lib.app import App, facts_as_synced, task_view
-from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.config import Config
 from lib.cron import Cron, clock_note
 from lib.errors import Exit, TickdownError
-from lib.governor import Candidate, Forecast, Plan, back_off, forecast, hint_note, is_over, is_spent, paused, plan
-from lib.model import CatchUp, Facts, HintKind, Run, RunStatus, SkipReason, Source
+from lib.governor import forecast, hint_note
+from lib.model import Facts, HintKind, Source
 from lib.process import boot_id
-from lib.schedule import Interval, OneShot
+from lib.schedule import OneShot
 from lib.simulation import LONGEST_WINDOW, Effort, Replay, Simulation, Start, Subject, TooMuch, simulate, with_upstreams
 from lib.store import runs, tasks
 from lib.store.database import Database
-from lib.store.tasks import Link
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, iso, parse_duration, parse_moment, took
-from lib.views import Screen, TaskView, action_word, duration_ms, hint_json, hint_words, run_json, when
-from lib.wording import reading
+from lib.views import Screen, say_duplicates, when
 from lib.zones import get_zone, zone_name
 
 MOST_COMING = 1000
 MOST_STEPS_FOR_NEXT = 10_000  # seconds of work, for a task that waits for others which end again and again
-DECISIONS_IN_WHY = 8
 NAMES_IN_LINE = 6
 LINES_OF_SILENCE = 20
 FARTHEST = timedelta(days=100 * 366)  # the calendar of `next`; 29 February on a Monday comes every 28 years
@@ -56,11 +51,6 @@ def _subjects(db: Database, catalog: Catalog, now: datetime) -> list[Subject]:
         )
 
     return [subject(task) for task in catalog.tasks]
-
-
-def _say_duplicates(screen: Screen, catalog: Catalog) -> None:
-    for line in catalog.duplicate_lines():
-        screen.line(f"{line}: nothing runs until this is put right")
 
 
 # --- next ------------------------------------------------------------------------------------------------------
@@ -95,7 +85,7 @@ def next_runs(app: App, screen: Screen, task_id: str | None, count: int) -> Exit
         screen.line(f"nothing to come: {because if words == '-' else words}")
     else:
         screen.line("nothing to come")
-    _say_duplicates(screen, catalog)
+    say_duplicates(screen, catalog)
     return Exit.OK
 
 
@@ -132,220 +122,6 @@ def _note(start: Start, subject: Subject) -> str | None:
     return None
 
 
-# --- why -------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Story:
-    """Everything that `why` tells, from one look at the store."""
-
-    now: datetime
-    task: Task
-    facts: Facts
-    view: TaskView
-    decisions: list[Run]  # oldest first
-    links: Sequence[Link]
-    plan: Plan
-    coming: Forecast
-
-
-def why(app: App, screen: Screen, task_id: str) -> Exit:
-    now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    task = catalog.find(task_id)
-    known = facts_as_synced(db, catalog, now).get(task.id.lower())
-    facts = known or Facts(task.id, armed_at=now, boot_id=boot_id())
-    story = _Story(
-        now=now,
-        task=task,
-        facts=facts,
-        view=task_view(task, facts, runs.last_run_of(db, task.id), now),
-        decisions=runs.list_runs(db, task.id, limit=DECISIONS_IN_WHY)[::-1],
-        links=tasks.all_links(db).get(task.id.lower(), ()),
-        plan=plan(now, task, facts, boot_id()),
-        coming=forecast(now, task, facts, boot_id()),
-    )
-    if screen.as_json:
-        screen.json(_story_json(story))
-        return Exit.OK
-    for line in _story_lines(story):
-        screen.line(line)
-    _say_duplicates(screen, catalog)
-    return Exit.OK
-
-
-def _story_json(story: _Story) -> dict[str, Any]:
-    task, facts, zone = story.task, story.facts, story.task.zone
-    return {
-        "task_id": task.id,
-        "state": story.view.state,
-        "schedule": task.schedule.text,
-        "reading": reading(task.schedule),
-        "timezone": zone_name(zone),
-        "decisions": [run_json(run, zone) for run in reversed(story.decisions)],
-        "action": action_word(story.plan),
-        "reason": story.plan.reason,
-        "now": _now_words(story),
-        "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
-        "failures": facts.failures,
-        "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
-        "hints": [hint_json(hint, zone) for hint in facts.hints if hint.live(story.now)],
-        "after": [
-            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone)} for link in story.links
-        ],
-        "retry_at": iso(facts.retry_at, zone),
-        "candidates": [
-            {"source": each.source, "at": iso(each.at, zone), "note": each.note or None} for each in story.coming.candidates
-        ],
-        "next_run_at": iso(story.coming.next.at, zone),
-        "source": story.coming.next.source,
-        "because": story.coming.because,
-    }  # fmt: skip
-
-
-def _story_lines(story: _Story) -> Iterator[str]:
-    task = story.task
-
-    def labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
-        for number, line in enumerate(lines):
-            yield f"{label if number == 0 else '':<10} {line}"
-
-    yield from labelled("task", [f"{task.id}, {story.view.state}"])
-    yield from labelled(
-        "schedule", [f"{one_line(task.schedule.text)}: {reading(task.schedule)} ({zone_name(task.zone)})"]
-    )
-    yield ""
-    yield from labelled("so far", [_decision_words(run, story) for run in story.decisions] or ["nothing yet"])
-    yield ""
-    yield from labelled("now", [_now_words(story)])
-    yield from labelled("failing", _failing_words(story))
-    yield from labelled(
-        "hint", [hint_words(hint, task, story.now) for hint in story.facts.hints if hint.live(story.now)]
-    )
-    yield from labelled("after", [_link_words(link, story) for link in story.links])
-    yield ""
-    yield from labelled("could be", _candidate_lines(story))
-    yield from labelled("next", [_next_words(story)])
-
-
-_SKIP_WORDS = {
-    SkipReason.ALREADY_RUNNING: "the run before was still going on",
-    SkipReason.PAUSED: "the task was paused",
-    SkipReason.AT_CAPACITY: "no slot was free, so it had to wait",
-    SkipReason.BLACKOUT: "a blackout kept it from starting",
-    SkipReason.REJECTED: "the task's file was broken",
-}
-
-
-def _decision_words(run: Run, story: _Story) -> str:
-    zone, now = story.task.zone, story.now
-    at = when(run.started_at or run.scheduled_for or run.finished_at, now, zone)
-    times = f" ×{run.count}" if run.count > 1 else ""
-    span = f", the last {when(run.last_scheduled_for, now, zone)}" if run.count > 1 else ""
-    if run.status is RunStatus.SKIPPED:
-        words = next((words for reason, words in _SKIP_WORDS.items() if reason == run.reason), "")
-        return f"{at}: skipped{times}, {run.reason}{f': {words}' if words else ''}{span}"
-    if run.status is RunStatus.MISSED:
-        why = "a later run stands for it" if story.task.catch_up is CatchUp.ONCE else "too late to run"
-        return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
-    if run.status is RunStatus.RUNNING:
-        return f"{at}: running since then ({run.source})"
-    error = f": {one_line(run.error, 80)}" if run.error else ""
-    tries = f", {run.attempts} tries" if run.attempts > 1 else ""
-    return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
-
-
-def _now_words(story: _Story) -> str:
-    task, facts, now, decided = story.task, story.facts, story.now, story.plan
-    if not task.enabled or facts.closing is not None:
-        reason = facts.closing or task.disabled_reason
-        return f"disabled{f' ({reason})' if reason else ''}: no tick starts it"
-    if is_over(task, facts) and not decided.starts:
-        spent = is_spent(task, facts)
-        return (
-            "its one run is over"
-            if spent
-            else "its time passed while it was off: give it another schedule, or run it by hand"
-        )
-    held = f"; {_unrun_words(decided)}" if decided.skipped or decided.missed else ""
-    if facts.running:
-        return f"it is running{held}"
-    if paused(now, facts):
-        return f"paused, which ends {when(facts.paused_until, now, task.zone)}{held}"
-    blackout = covering(task.blackout, now, task.zone)
-    dark = f", in the blackout {one_line(blackout.text)}" if blackout is not None else ""
-    if decided.starts:
-        start = decided.starts[0]
-        if facts.deferred == start.at:
-            return f"due since {when(start.at, now, task.zone)}, and waits for a free slot{held}"
-        return f"due: the next tick starts it ({start.source}){held}"
-    if facts.deferred is not None:
-        return f"due since {when(facts.deferred, now, task.zone)}, and waits{dark}"
-    if held:
-        return held.removeprefix("; ") + dark
-    if decided.reason is SkipReason.MANUAL_ONLY and facts.retry_at is None:
-        return "manual: nothing starts it by itself"
-    return f"not due{dark}"
-
-
-def _unrun_words(decided: Plan) -> str:
-    unrun = decided.skipped or decided.missed
-    assert unrun is not None
-    which = "1 occurrence" if unrun.count == 1 else f"{unrun.count} occurrences"
-    if decided.stays_due:
-        return f"what is due waits: {decided.reason}"
-    return f"the next tick writes off {which}: {decided.reason if decided.skipped else 'too late to run'}"
-
-
-def _failing_words(story: _Story) -> Iterator[str]:
-    facts, zone = story.facts, story.task.zone
-    if facts.failures:
-        factor = back_off(facts) if isinstance(story.task.schedule, Interval) else 1
-        longer = f"; the interval is ×{factor} until it succeeds" if factor > 1 else ""
-        yield f"{facts.failures} in a row, the first {when(facts.incident_since, story.now, zone)}{longer}"
-    if facts.retry_at is not None:
-        yield f"to be tried again {when(facts.retry_at, story.now, zone)}"
-
-
-def _link_words(link: Link, story: _Story) -> str:
-    wanted = "" if link.wants == "success" else f" ({link.wants})"
-    if link.ended_at is None:
-        return f"{link.upstream}{wanted}: still awaited"
-    return f"{link.upstream}{wanted}: ended {when(link.ended_at, story.now, story.task.zone)}"
-
-
-def _candidate_lines(story: _Story) -> list[str]:
-    chosen = _chosen(story)
-
-    def line(each: Candidate) -> str:
-        note = f" ({one_line(each.note)})" if each.note else ""
-        return (
-            f"{when(each.at, story.now, story.task.zone)}: {each.source}{note}{'  <- wins' if each is chosen else ''}"
-        )
-
-    return [line(each) for each in story.coming.candidates]
-
-
-def _chosen(story: _Story) -> Candidate | None:
-    """The candidate that the next run comes from; none where a pause or a limit has moved it, or it is due already."""
-    coming = story.coming.next
-    for each in story.coming.candidates:
-        if each.source is coming.source and (each.at in (coming.at, story.now) or _darkened(each, story)):
-            return each
-    return None
-
-
-def _darkened(candidate: Candidate, story: _Story) -> Blackout | None:
-    return covering(story.task.blackout, candidate.at, story.task.zone)
-
-
-def _next_words(story: _Story) -> str:
-    words = story.view.next_text(story.now)
-    if story.coming.next.at is None:
-        return f"none: {story.coming.because}" if words == "-" else words
-    return f"{words}, {story.coming.next.source}: {story.coming.because}"
-
-
 # --- simulate --------------------------------------------------------------------------------------------------
 
 
@@ -366,7 +142,7 @@ def simulation(app: App, screen: Screen, from_: str | None, to: str | None) -> E
         return Exit.OK
     for line in _simulation_lines(result, broken, config, zone, _bar_width(screen), _block(screen)):
         screen.line(line)
-    _say_duplicates(screen, catalog)
+    say_duplicates(screen, catalog)
     return Exit.OK
 
 

@@ -34,6 +34,7 @@ from lib.views import (
     rejected_row,
     run_json,
     run_row,
+    say_duplicates,
     text_block,
     when,
 )
@@ -67,8 +68,7 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
         screen.line(
             "no task matches" if filtered else "no tasks yet: put a Markdown file into tasks/ (README: The task file)"
         )
-    for line in catalog.duplicate_lines():
-        screen.line(f"{line}: nothing runs until this is put right")
+    say_duplicates(screen, catalog)
     return Exit.OK
 
 
