@@ -85,7 +85,7 @@ def parse_schedule(text: str, task_id: str, zone: tzinfo) -> Schedule:
         return Interval(text, _interval(text))
     if re.fullmatch(r"[0-9]{1,2}:[0-9]{2}", lowered):
         raise ScheduleError(f"{text!r} is a time of day; write 'every day at {lowered}', or 'at {lowered}' for once")
-    if re.match(r"[0-9*H]", words[0]):
+    if len(words) > 1 and re.match(r"[0-9*H]", words[0]):
         raise ScheduleError(f"{text!r} has {len(words)} fields; a cron line has 5: minute hour day month weekday")
     raise ScheduleError(f"{text!r} is not understood; write {ACCEPTED}")
 
