@@ -13,7 +13,7 @@ from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from lib.clock import clock_time, instant_of, twice_note
 from lib.cron import WEEKDAYS, ScheduleError
 from lib.near import suggestion
-from lib.times import UNITS, parse_clock, parse_duration
+from lib.times import UNITS, parse_clock, parse_duration, parse_moment
 
 FIRST_WORDS = ("every", "hourly", "daily", "weekly", "in", "at", "tomorrow", "on")
 _WEEKDAY_NAMES = ("sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday")
@@ -82,6 +82,17 @@ def read_phrase(text: str) -> str | timedelta | Once:
             return Once(clock=_clock_at(rest or ["at", _NO_TIME], text), tomorrow=True)
         case _:
             return _on_day(rest, text)
+
+
+def read_moment(text: str, zone: tzinfo, now: datetime) -> datetime:
+    """One moment as people type it: a phrase such as `tomorrow at 09:00`, or what `parse_moment` reads."""
+    words = text.split()
+    if not words or not is_phrase(words):
+        return parse_moment(text, zone, now)
+    said = read_phrase(text)
+    if not isinstance(said, Once):
+        raise ValueError(f"{text!r} is not one moment; write {_ONCE}, 2026-06-01T09:30 or 09:30")
+    return said.moment(now, zone)
 
 
 def _every(words: list[str], text: str) -> str | timedelta:

@@ -298,6 +298,7 @@ def test_simulate_finds_runs_that_take_longer_than_their_distance(workspace: Wor
 def test_a_window_in_the_past_can_be_replayed(workspace: Workspace) -> None:
     workspace.task("hourly", schedule="0 * * * *")
     assert workspace.json("simulate", "--from", "2025-06-01", "--to", "2025-06-03")["total"] == 48
+    assert workspace.json("simulate", "--from", "on 2025-06-01 at 00:00", "--to", "2d")["total"] == 48, "in words too"
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lib.cron import Cron, clock_note
 from lib.errors import Exit, TickdownError
 from lib.governor import forecast, hint_note
 from lib.model import Facts, HintKind, Source
+from lib.phrases import read_moment
 from lib.process import boot_id
 from lib.schedule import OneShot
 from lib.simulation import LONGEST_WINDOW, Effort, Replay, Simulation, Start, Subject, TooMuch, simulate, with_upstreams
@@ -23,7 +24,7 @@ from lib.store import runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 from lib.terminal import one_line
-from lib.times import LONGEST, iso, parse_duration, parse_moment, took
+from lib.times import LONGEST, iso, parse_duration, took
 from lib.views import Screen, say_duplicates, when
 from lib.zones import get_zone, zone_name
 
@@ -167,7 +168,7 @@ def _end(text: str, zone: tzinfo, begin: datetime) -> datetime:
 
 def _moment(option: str, text: str, zone: tzinfo, now: datetime) -> datetime:
     try:
-        return parse_moment(text, zone, now)
+        return read_moment(text, zone, now)
     except ValueError as error:
         or_duration = ", or a duration such as 7d" if option == "--to" else ""
         raise TickdownError(f"{option}: {error}{or_duration}", Exit.USAGE) from None

@@ -11,7 +11,7 @@ from lib.app import App, sync_catalog
 from lib.errors import Exit, TickdownError
 from lib.governor import forecast, is_spent, paused
 from lib.model import DisabledReason, Facts, Hint, HintKind
-from lib.phrases import Once, is_phrase, read_phrase
+from lib.phrases import read_moment
 from lib.process import boot_id
 from lib.schedule import SHORTEST, OneShot
 from lib.store import hints, tasks
@@ -19,7 +19,7 @@ from lib.store.database import Database
 from lib.task import Task
 from lib.taskfile import set_fields
 from lib.terminal import one_line
-from lib.times import LONGEST, in_words, iso, parse_duration, parse_moment, to_milliseconds
+from lib.times import LONGEST, in_words, iso, parse_duration, to_milliseconds
 from lib.views import Screen, done, hint_json, hint_words, when
 
 LONGEST_REASON = 500
@@ -154,8 +154,7 @@ def hint(
         # Twice: a secret may lie open only once it is on one line.
         reason = app.redactor.text(one_line(app.redactor.text(reason), LONGEST_REASON))
         given = _hints(task, every, at, for_, reason, now)
-        for each in given:
-            hints.give_hint(db, task.id, each)
+        hints.give_hints(db, task.id, given)
         message = "\n".join(f"{task.id}: {hint_words(each, task, now)}" for each in given)
     app.log.info("hint", task_id=task.id, every=every, at=at, until=for_, reason=reason, clear=clear)
     return _say_next(screen, db, task, message, now)
@@ -218,11 +217,7 @@ def _duration(option: str, text: str) -> timedelta:
 def _moment(option: str, text: str, task: Task, now: datetime) -> datetime:
     """`09:00`, a date, or a phrase such as `tomorrow at 09:00` or `in 30 minutes`."""
     try:
-        words = text.split()
-        said = read_phrase(text) if words and is_phrase(words) else None
-        if said is not None and not isinstance(said, Once):
-            raise ValueError(f"{text!r} is not one moment")
-        moment = said.moment(now, task.zone) if said is not None else parse_moment(text, task.zone, now)
+        moment = read_moment(text, task.zone, now)
     except ValueError as error:
         raise TickdownError(f"{option}: {error}", Exit.USAGE) from None
     if moment <= now:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from lib.governor import Unrun, settles
@@ -15,24 +15,25 @@ from lib.task import Task
 from lib.times import to_store
 
 
-def give_hint(db: Database, task_id: str, hint: Hint) -> None:
-    """In place of an earlier one of its kind."""
-    values = (
-        task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
-        to_store(hint.given_at), to_store(hint.until) if hint.until else None, hint.reason, hint.author,
-    )  # fmt: skip
+def give_hints(db: Database, task_id: str, given: Iterable[Hint]) -> None:
+    """Each in place of an earlier one of its kind."""
+    rows = [
+        (task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
+         to_store(hint.given_at), to_store(hint.until) if hint.until else None, hint.reason, hint.author)
+        for hint in given
+    ]  # fmt: skip
     with db.transaction() as connection:
-        connection.execute(
+        connection.executemany(
             "INSERT OR REPLACE INTO hints (task_id, kind, every_s, at, given_at, until, reason, author)"
             " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            values,
+            rows,
         )
 
 
 def clear_hints(db: Database, task: Task, now: datetime) -> int:
     """All of a task; the schedule takes over from now."""
-    known = tasks.facts(db, task.id)
     with db.transaction() as connection:
+        known = tasks.facts(db, task.id)
         cleared = connection.execute("DELETE FROM hints WHERE task_id = ?", (task.id,)).rowcount
         if known is not None and any(settles(hint, task, known) for hint in known.hints):
             _take_over_from(connection, task.id, now)
@@ -40,21 +41,19 @@ def clear_hints(db: Database, task: Task, now: datetime) -> int:
 
 
 def clear_expired_hints(db: Database, by_id: Mapping[str, Task], host: str, now: datetime) -> None:
-    """`by_id` by lower-case id. A moment that was asked for and never came up leaves its row."""
+    """`by_id` has lower-case ids. A moment that was asked for and never came up leaves its row."""
     names = {row["task_id"].lower() for row in db.all("SELECT task_id FROM hints WHERE until <= ?", to_store(now))}
     for name in names:
-        task, known = by_id.get(name), tasks.facts(db, name)
         with db.transaction() as connection:
+            task, known = by_id.get(name), tasks.facts(db, name)  # only now: another tick may have used or cleared it
             for hint in known.hints if known is not None else ():
-                if hint.live(now):
+                if hint.live(now) or known is None:
                     continue
                 connection.execute("DELETE FROM hints WHERE task_id = ? AND kind = ?", (name, hint.kind))
-                if hint.at is not None and known is not None:
-                    missed = Unrun(hint.at, hint.at, 1)
-                    insert_unrun(
-                        connection, known.task_id, missed, RunStatus.MISSED, None, Source.AI_ONESHOT, host, now
-                    )
-                elif task is not None and known is not None and hint.until and settles(hint, task, known):
+                if hint.at is not None:
+                    unmet = Unrun(hint.at, hint.at, 1)
+                    insert_unrun(connection, known.task_id, unmet, RunStatus.MISSED, None, Source.AI_ONESHOT, host, now)
+                elif task is not None and hint.until and settles(hint, task, known):
                     _take_over_from(connection, name, hint.until)
 
 
