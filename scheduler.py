@@ -95,7 +95,9 @@ def build_parser() -> argparse.ArgumentParser:
     add.add_argument("sentence", metavar="SENTENCE", help="'every monday at 09:00: run the report'")
     what = add.add_mutually_exclusive_group(required=True)
     what.add_argument("--command", dest="shell_command", metavar="C", help="what to run")
-    what.add_argument("--as", dest="agent", metavar="AGENT", help="let an agent do it (not available in this version)")
+    what.add_argument(
+        "--as", dest="agent", metavar="AGENT", help="let an agent do it: claude, codex, gemini or your own"
+    )
     what.add_argument("--url", metavar="URL", help="call this address")
     add.add_argument("--id", metavar="ID", help="the task's id (default: from the message)")
 
@@ -110,6 +112,33 @@ def build_parser() -> argparse.ArgumentParser:
     hint.add_argument("--clear", action="store_true", help="forget the hints of the task")
 
     command("stop", "end the run that is going on").add_argument("id", metavar="ID")
+
+    heal = command("heal", "what a healer may do, did, and taking it back")
+    heal.add_argument("id", metavar="ID")
+    which = heal.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--dry-run", action="store_true", help="show the prompt and the files it could touch; start nothing"
+    )
+    which.add_argument("--diff", metavar="RUN", help="show what the heals of a run changed")
+    which.add_argument("--undo", metavar="RUN", help="put back what the heals of a run changed")
+
+    costs = command("costs", "what agents have cost, by task and day")
+    costs.add_argument("--since", metavar="D", help="a duration (7d) or a date (default: 30 days)")
+
+    comment = command("comment", "say something about the next run of a task")
+    comment.add_argument("id", metavar="ID")
+    comment.add_argument("text", metavar="TEXT", help="words, or /skip, /pause, /pause until TIME, /resume, /run")
+
+    comments = command("comments", "what people wrote, and what came of it")
+    comments.add_argument("id", metavar="ID", nargs="?")
+    comments.add_argument("--limit", metavar="N", type=_how_many, default=20, help="how many (default 20)")
+
+    tickets = command("tickets", "what waits for a person")
+    tickets.add_argument("id", metavar="ID", nargs="?")
+    tickets.add_argument("--all", action="store_true", dest="closed_too", help="closed ones too")
+    tickets.add_argument("--close", metavar="N", type=_how_many, help="close ticket N")
+    tickets.add_argument("--note", metavar="TEXT", help="with --close: why")
+
     command("prune", "remove old runs and logs now")
     return parser
 
@@ -235,6 +264,17 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
             return do.steer.hint(app, screen, arguments.id, *when, arguments.reason, arguments.clear)
         case "retry":
             return do.act.retry(app, screen, arguments.id)
+        case "heal":
+            return do.heal.heal(app, screen, arguments.id, arguments.dry_run, arguments.diff, arguments.undo)
+        case "costs":
+            return do.look.show_costs(app, screen, arguments.since)
+        case "comment":
+            return do.talk.comment(app, screen, arguments.id, arguments.text)
+        case "comments":
+            return do.talk.list_comments(app, screen, arguments.id, arguments.limit)
+        case "tickets":
+            closing = (arguments.close, arguments.note)
+            return do.talk.tickets(app, screen, arguments.id, arguments.closed_too, *closing)
         case "stop":
             return do.act.stop(app, screen, arguments.id)
         case "prune":

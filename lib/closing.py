@@ -1,16 +1,30 @@
-"""Making a task's file say that it does not run any more: suspended, or a one-shot that is over."""
+"""Editing a task's file: by command, or to make it say that the task does not run any more (suspended, paused by a comment,
+a one-shot that is over)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from lib import messages
 from lib.context import Context
 from lib.errors import TickdownError
+from lib.heal import note_own_edit
 from lib.model import DisabledReason
 from lib.store import outbox, tasks
 from lib.task import Task
 from lib.taskfile import set_fields
+
+
+def edit_file(
+    context: Context, task: Task, changes: Mapping[str, str | None], now: datetime, if_schedule: str | None = None
+) -> bool:
+    """Set fields of the file, and let heals that are going on know who did. False if it has another schedule by now."""
+    path = context.workspace.root / task.path
+    if not set_fields(path, changes, task.id, if_schedule):
+        return False
+    note_own_edit(context, path, now)
+    return True
 
 
 def write_closing(context: Context, task: Task, now: datetime) -> None:
@@ -18,11 +32,11 @@ def write_closing(context: Context, task: Task, now: datetime) -> None:
     reason = _pending(context, task)
     if reason is None:
         return  # resumed, or written by another tick
-    path, changes = context.workspace.root / task.path, {"enabled": "false", "disabled_reason": reason}
+    changes = {"enabled": "false", "disabled_reason": reason}
     # A one-shot that was given another time while it ran is not over: the next tick meets that schedule.
-    if_schedule = None if reason is DisabledReason.AUTO_SUSPENDED else task.schedule.text
+    over = reason in (DisabledReason.COMPLETED, DisabledReason.FAILED)
     try:
-        if not set_fields(path, changes, task.id, if_schedule):
+        if not edit_file(context, task, changes, now, task.schedule.text if over else None):
             return
     except TickdownError as error:
         if _pending(context, task) is None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import time, timedelta
 from pathlib import Path
 
+from lib.agents import PRESETS, Agent, Format
 from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
-from lib.task import NOT_YET, Surroundings, read_blackouts
+from lib.near import suggestion
+from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
 from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file
 from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
@@ -22,9 +24,7 @@ KEYS = (
 NOTIFY_KEYS = ("telegram", "destinations", "default", "quiet_hours")
 TELEGRAM_KEYS = ("token", "base_url")
 DESTINATION_KEYS = ("chat", "thread")
-# Keys of later versions, with the value that changes nothing.
-LATER = {"agents": None, "healer": None, "heal_timeout": "15m", "heals_per_day": "20",
-         "budget_usd_per_day": None}  # fmt: skip
+AGENT_KEYS = ("argv", "format", "config_dir")
 DEFAULT_DATABASE = "state/tickdown.db"
 
 
@@ -60,11 +60,17 @@ class Config:
     keep_runs: timedelta = timedelta(days=90)
     ping_url: str = ""
     notify: Notify = Notify()
+    agents: Mapping[str, Agent] = field(default_factory=lambda: dict(PRESETS))
+    healer: str | None = None
+    heal_timeout: timedelta = timedelta(minutes=15)
+    heals_per_day: int = 20
+    budget_usd_per_day: float | None = None
 
     def surroundings(self) -> Surroundings:
         return Surroundings(
-            self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies), tuple(self.groups), self.blackout
-        )
+            self.timezone, tuple(self.notify.destinations), tuple(self.cwd_policies), tuple(self.groups), self.blackout,
+            tuple(self.agents),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +137,12 @@ def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, lis
         keep_runs=fields.duration("keep_runs", timedelta(days=90)) or timedelta(days=90),
         ping_url=_url(fields, "ping_url", "", environment),
         notify=_notify(fields, environment),
+        agents=_agents(fields, environment),
+        heal_timeout=fields.duration("heal_timeout", timedelta(minutes=15)) or timedelta(minutes=15),
+        heals_per_day=fields.whole("heals_per_day", 20, least=0, most=1000),
+        budget_usd_per_day=fields.read("budget_usd_per_day", None, as_amount),
     )
-    _refuse_later(fields)
+    config = replace(config, healer=_healer(fields, config.agents))
     return config, sorted(problems, key=lambda problem: problem.line)
 
 
@@ -258,10 +268,46 @@ def _quiet_hours(node: Node) -> tuple[time, time] | None:
     return start, end
 
 
-def _refuse_later(fields: Fields) -> None:
-    for name, neutral in LATER.items():
-        node = fields.given(name)
-        if node is None or (node.kind != "scalar" and not (node.items or node.entries)):
+def _agents(fields: Fields, environment: Mapping[str, str]) -> dict[str, Agent]:
+    """The built-in ones, changed and added to. Of a built-in one, what is not said stays."""
+    agents = dict(PRESETS)
+    for name, node in fields.mapping("agents"):
+        if not valid_id(name) or name in RUNNERS:
+            fields.refuse(f"agents.{name}", f"{name!r} can't be the name of an agent", node.line)
             continue
-        if node.kind != "scalar" or node.text != neutral:
-            fields.refuse(name, NOT_YET)
+        base = PRESETS.get(name, Agent(name, ()))
+        if node.kind == "list":
+            node = Node("map", node.line, node.start, entries={"argv": node}, keys={"argv": node})
+        if node.kind != "map":
+            fields.refuse(
+                f"agents.{name}",
+                f"{node.describe()} is not accepted; a list of words, or a mapping with argv",
+                node.line,
+            )
+            continue
+        one = Fields(node, AGENT_KEYS, fields.problems, f"agents.{name}.")
+        one.unknown_as(warning=False, known=AGENT_KEYS)
+        argv = one.read("argv", base.argv, _words)
+        if not argv:
+            one.refuse("argv", f"required: the program and its arguments as a list, such as [{name}, run]")
+            continue
+        folder = _filled(one, "config_dir", one.text("config_dir", base.config_dir), environment)
+        agents[name] = Agent(name, argv, one.choice("format", base.format, Format), folder)
+    return agents
+
+
+def _words(node: Node) -> tuple[str, ...]:
+    if node.kind != "list":
+        raise ValueError(f"{node.describe()} is not accepted; a list of words such as [claude, -p]")
+    words = tuple(as_text(item) for item in node.items)
+    if words and not words[0].strip():
+        raise ValueError("its first word is empty; it must be the program")
+    return words
+
+
+def _healer(fields: Fields, agents: Mapping[str, Agent]) -> str | None:
+    name = fields.text("healer") or None
+    if name is not None and name not in agents:
+        fields.refuse("healer", f"{name!r} is no agent{suggestion(name, agents)}; {', '.join(agents)}")
+        return None
+    return name

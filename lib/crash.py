@@ -13,6 +13,7 @@ from lib.app import App, app_with, make_app
 from lib.config import SettingsError
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
+from lib.heal import take_back_orphaned
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.process import boot_id
@@ -62,6 +63,10 @@ def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
         return
     app = _any_app(workspace)
     app.log.error("tick_stopped", error=str(error))
+    try:
+        take_back_orphaned(app.context(app.database()), datetime.now(UTC))
+    except (TickdownError, sqlite3.Error, OSError) as trouble:
+        app.log.error("heal_not_taken_back", error=str(trouble))
     _tell(app, messages.stopped_alert(app.redactor.text(str(error))), None)
 
 

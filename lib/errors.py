@@ -23,8 +23,3 @@ class TickdownError(Exception):
     def __init__(self, message: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)
         self.code = code
-
-
-class NotSupportedYet(TickdownError):
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: not available in this version", Exit.USAGE)

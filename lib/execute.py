@@ -1,10 +1,12 @@
-"""One occurrence from claim to end: attempts, timeouts, retries, and the transaction that finishes the run.
+"""One occurrence from claim to end: attempts, timeouts, retries, heals, and the transaction that finishes the run.
 
 An Execution never waits. The supervisor tells it what happened (output, exit, a moment reached) and it reacts:
 
-    RUNNING --exit--> (ladder) --retry--> ENDING --nobody left--> WAITING --time--> RUNNING
+    RUNNING --exit--> (ladder) --retry, heal--> ENDING --nobody left--> WAITING --time--> RUNNING
        |                  `--over--> DONE
        `--deadline, stop, shutdown, dead owner--> ENDING --nobody left--> (ladder)
+
+What an attempt is depends on its rung: the task itself, an agent that heals it, or one that reads comments on it.
 """
 
 from __future__ import annotations
@@ -18,21 +20,57 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
 
-from lib import messages
+from lib import heal, messages, remarks
+from lib.agents import Answer, read_answer
+from lib.catalog import load_file
 from lib.closing import write_closing
+from lib.comments import Wish
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import is_spent, next_run
-from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, judge, next_step
+from lib.heal import Heal
+from lib.ladder import (
+    USUAL,
+    AfterHeal,
+    AskHuman,
+    Circumstances,
+    Finish,
+    FollowUp,
+    NoHeal,
+    Progress,
+    Rerun,
+    Retry,
+    Verify,
+    after_heal,
+    judge,
+    next_step,
+    on_probation,
+    total_time,
+)
 from lib.lock import Holder, TaskLock
-from lib.model import ErrorClass, Facts, Occurrence, Run, Rung, RunStatus, Source
+from lib.model import (
+    Comment,
+    DisabledReason,
+    ErrorClass,
+    Facts,
+    HealStatus,
+    Modification,
+    Occurrence,
+    Run,
+    Rung,
+    RunStatus,
+    SkipReason,
+    Source,
+)
+from lib.outcomes import Outcome, classify
 from lib.process import PIPE_BYTES, Child, boot_id
-from lib.runlog import RunLog
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
-from lib.store import runs, tasks
+from lib.spending import left_to_spend
+from lib.store import heals, runs, tasks
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
+from lib.transcript import Transcript
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -41,7 +79,6 @@ STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
 SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
 _READ = 1 << 16
-_ERROR_LENGTH = 300
 
 
 class Phase(Enum):
@@ -54,30 +91,37 @@ class Phase(Enum):
 class Execution:
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
-        trace_id: str, *, retries_used: int = 0, echo: Callable[[bytes], None] | None = None,
+        trace_id: str, *, retries_used: int = 0, heals_used: int = 0, may_heal: bool = True,
+        modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
     ) -> None:  # fmt: skip
         self.context, self.task, self.lock = context, task, lock
         self.run_id, self.source, self.scheduled_for, self.trace_id = run_id, source, scheduled_for, trace_id
-        self.retries_used = retries_used
+        self.retries_used, self.heals_used, self.may_heal = retries_used, heals_used, may_heal
         self.interruptions = 0
         self.echo = echo
         self.phase = Phase.WAITING
         self.wake_at: float | None = None  # on the monotonic clock, like every time of a phase
         self.child: Child | None = None
         self.attempt = 1
+        self.rung = Rung.RUN
         self.outcome: Outcome | None = None
-        self._retry_at = self._retry_delay = 0.0
-        self._background_output = False
+        self._modification = modification
+        self._ladder_ends: float | None = None
+        self._next_rung = Rung.RETRY
+        self._next_at = self._pause = 0.0
+        self._command: Command | None = None
+        self._background_output: list[int] = []
         self._by_a_person = True
-        self._last: Outcome | None = None
+        self._last: Outcome | None = None  # how the task itself last ended
         self._why_ending: Outcome | None = None
         self._termination: Termination | None = None
         self._takeover_of: Run | None = None
-        self._log: RunLog | None = None
-        self._log_start = 0
-        self._log_broken = False
+        self._heal: Heal | None = None  # under way, or waiting for its proof
+        self._heal_lock: TaskLock | None = None
+        self._comments: list[Comment] = []
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
-        self._redacted = self.redactor.stream()
+        log = context.workspace.run_log(task.id, run_id)
+        self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
 
     @property
     def done(self) -> bool:
@@ -87,29 +131,51 @@ class Execution:
 
     def begin(self, rung: Rung, now: datetime, monotonic: float) -> None:
         """Start the attempt whose row is already written."""
-        self._write_lock(now, monotonic, self.task.timeout.total_seconds())
-        self._open_log(rung, now)
+        self.rung = rung
+        if self._ladder_ends is None:
+            healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
+            self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
+        limit = self._limit(monotonic)
+        self._write_lock(now, monotonic, limit)
+        stamp = now.astimezone(self.task.zone).isoformat(timespec="seconds")
+        self._transcript.begin(f"attempt {self.attempt} ({rung}) {self.task.id} {stamp}")
+        if self._obey_plain_comments(now):
+            return
         try:
             self.child = self._start_child(now)
         except CannotRun as error:
-            self._write_log(f"tickdown: {error}\n".encode())
+            self._transcript.note(str(error))
             self._attempt_over(classify(error.exit_code, None, str(error)), now, monotonic)
             return
         self.phase = Phase.RUNNING
-        self.wake_at = monotonic + self.task.timeout.total_seconds()
-        self._write_lock(now, monotonic, self.task.timeout.total_seconds())
+        self.wake_at = monotonic + limit
+        self._write_lock(now, monotonic, limit)
         self.context.log.info(
             "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
             rung=rung, pid=self.child.pid,
         )  # fmt: skip
 
+    def _limit(self, monotonic: float) -> float:
+        """How long the attempt that begins may take. The deadline of the ladder is over all of them."""
+        own = self.task.timeout.total_seconds()
+        if self.rung is Rung.HEAL:
+            own = self.context.settings.config.heal_timeout.total_seconds()
+        elif self.rung is Rung.COMMENTS:
+            own = remarks.ANSWER_WITHIN.total_seconds()
+        assert self._ladder_ends is not None
+        if self.rung in (Rung.RUN, Rung.RERUN):
+            return own
+        return max(1.0, min(own, self._ladder_ends - monotonic))
+
     def _start_child(self, now: datetime) -> Child:
         try:
-            command = self._prepare(now)
-        except (OSError, ValueError, RuntimeError) as error:  # whatever odd names of folders and programs can provoke
+            command = self._command = self._prepare(now)
+        except (OSError, ValueError, RuntimeError, TickdownError) as error:
+            # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
             raise CannotRun(f"can't be started: {error}") from None
         try:
-            return Child(command.argv, command.cwd, command.environment)
+            apart = command.format is not None
+            return Child(command.argv, command.cwd, command.environment, command.stdin, apart=apart)
         except OSError as error:
             raise why_not_started(error, command.argv) from None
         except ValueError as error:  # a NUL in an argument or a variable
@@ -117,7 +183,7 @@ class Execution:
 
     def not_started(self, error: str, now: datetime) -> None:
         """The claim is there but its lock is not to be had: the occurrence gets its row, as failed."""
-        self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=error), None, now)
+        self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=error), now)
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
@@ -127,32 +193,43 @@ class Execution:
         outcome = Outcome(
             RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
         )
-        if self.phase is Phase.ENDING:
+        if self.phase is Phase.ENDING and self._termination is not None:
             self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
-        elif self.child is not None:
+        elif self.child is not None and self.phase is Phase.RUNNING:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
-            self._finish(outcome, None, now)
+            self._finish(outcome, now)
 
     def _prepare(self, now: datetime) -> Command:
-        config = self.context.settings.config
-        notify_to = self.task.notify_to or config.notify.default or ""
-        variables = {
+        variables = self._variables()
+        match self.rung:
+            case Rung.HEAL:
+                assert self._heal is not None and self._last is not None
+                earlier = heals.of_run(self.context.db, self.run_id)[:-1]
+                log = heal.log_tail(self._transcript.path, self._failed_span)
+                return self._heal.begin(self._last.error or "", log, earlier, variables, now)
+            case Rung.COMMENTS:
+                self._comments = remarks.unread_of(self.context, self.task)
+                return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
+        budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
+        if budget is not None and budget <= 0:
+            raise CannotRun("the budget is used up")
+        return prepare(self.task, heal.place_of(self.context), variables, self._modification, budget)
+
+    def _variables(self) -> dict[str, str]:
+        return {
             "TICKDOWN_TASK_ID": self.task.id,
             "TICKDOWN_RUN_ID": self.run_id,
             "TICKDOWN_ATTEMPT": str(self.attempt),
             "TICKDOWN_TRACE_ID": self.trace_id,
             "TICKDOWN_SCHEDULED_FOR": self.scheduled_for.astimezone(self.task.zone).isoformat(timespec="seconds"),
-            "TICKDOWN_NOTIFY_DEST": notify_to,
+            "TICKDOWN_NOTIFY_DEST": self.task.notify_to or self.context.settings.config.notify.default or "",
             "TICKDOWN_WORKSPACE": str(self.context.workspace.root),
             # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
             "TICKDOWN_HOME": str(self.context.workspace.root),
             "TICKDOWN_SCHEDULER": str(SCHEDULER),
             "TRACEPARENT": f"00-{self.trace_id}-{secrets.token_hex(8)}-01",
         }
-        return prepare(
-            self.task, self.context.workspace, config.cwd_policies, self.context.settings.environment, variables
-        )
 
     def take_over(
         self, run: Run, leader: tuple[int, int] | None, why: Outcome, now: datetime, monotonic: float
@@ -162,7 +239,6 @@ class Execution:
         self.attempt = run.attempts
         self.interruptions = run.interruptions
         self._write_lock(now, monotonic, TIMEOUT_GRACE)
-        self._log = None
         self._start_ending(why, leader, TIMEOUT_GRACE, monotonic)
 
     # --- what happens ------------------------------------------------------------------------------------------
@@ -170,15 +246,19 @@ class Execution:
     def on_output(self) -> None:
         """Read what is there, up to a pipe's worth: a task that never stops printing must not keep the others waiting."""
         assert self.child is not None
+        for output in list(self.child.open_outputs):
+            self._read(self.child, output)
+
+    def _read(self, child: Child, output: int) -> None:
         for _ in range(PIPE_BYTES // _READ):
             try:
-                data = os.read(self.child.output, _READ)
+                data = os.read(output, _READ)
             except BlockingIOError:
                 return
             if not data:
-                self.child.output_open = False
+                child.open_outputs.remove(output)
                 return
-            self._write_log(self._redacted.feed(data))
+            self._transcript.feed(output, data, keep=child.stdout is not None)
 
     def on_exit(self, now: datetime, monotonic: float) -> None:
         """The command itself has ended. Children that it left in the background are not waited for."""
@@ -189,26 +269,42 @@ class Execution:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
         # What its background children write from here on is not this attempt's, so nothing can complete what is held.
-        self._background_output, self.child.output_open = self.child.output_open, False
-        self._write_log(self._redacted.flush())
-        exit_code, signal = self.child.exit_status()
-        outcome = classify(exit_code, signal)
-        if outcome.status is not RunStatus.SUCCESS and outcome.error is not None:
-            outcome = replace(outcome, error=self._with_last_line(outcome.error))
-        self._attempt_over(outcome, now, monotonic)
+        self._background_output, self.child.open_outputs = self.child.open_outputs, []
+        self._transcript.end()
+        outcome = self._classified(*self.child.exit_status(), now)
+        if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
+            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+        else:
+            self._attempt_over(outcome, now, monotonic)
+
+    def _classified(self, exit_code: int | None, signal: int | None, now: datetime) -> Outcome:
+        output, answer = self._transcript.summary(), self._answer(exit_code)
+        outcome = classify(
+            exit_code, signal, output=output, is_request=self.task.request is not None and self.rung is not Rung.HEAL,
+            answer=answer, now=now, zone=self.task.zone,
+        )  # fmt: skip
+        if outcome.error is not None and (answer is None or answer.error is None):
+            outcome = replace(outcome, error=self._transcript.with_last_line(outcome.error))
+        return outcome
+
+    def _answer(self, exit_code: int | None) -> Answer | None:
+        if self.child is None or self._command is None or self._command.format is None:
+            return None
+        said, besides = self._transcript.said(self.child.stdout), self._transcript.said(self.child.output)
+        return read_answer(self._command.format, said, besides, exit_code)
 
     def on_time(self, now: datetime, monotonic: float) -> None:
         """The moment asked for by `wake_at` has come."""
         match self.phase:
             case Phase.RUNNING:
-                self._start_ending(self._timeout_outcome(), self._leader(), TIMEOUT_GRACE, monotonic)
+                self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
                 assert self._termination is not None
                 self.wake_at = self._termination.step(monotonic)
                 if self.wake_at is None:
                     self._ending_done(now, monotonic)
             case Phase.WAITING:
-                self._wait_or_retry(now, monotonic)
+                self._wait_or_go_on(now, monotonic)
             case Phase.DONE:
                 self.wake_at = None
 
@@ -222,7 +318,7 @@ class Execution:
         self._by_a_person = by_a_person
         outcome = Outcome(RunStatus.CANCELLED, error=why)
         if self.phase is Phase.WAITING:
-            self._finish(outcome, None, now)
+            self._finish(outcome, now)
             return
         if self.phase is Phase.RUNNING:
             self._write_lock(now, monotonic, SHUTDOWN_GRACE)
@@ -240,7 +336,7 @@ class Execution:
         self, why: Outcome | None, leader: tuple[int, int] | None, grace: float, monotonic: float
     ) -> None:
         self._why_ending = why
-        self._background_output = False
+        self._background_output = []
         self._termination = Termination(self.run_id, leader, grace, monotonic)
         self.phase = Phase.ENDING
         self.wake_at = monotonic
@@ -256,18 +352,22 @@ class Execution:
         if self._takeover_of is not None:
             assert why is not None
             self._taken_over(why, now, monotonic)
-        elif survivors and why is not None:
-            self._finish(why, None, now)
-        elif why is None:  # the leftovers of an attempt that will be retried
+        elif survivors and why is not None and self.rung is not Rung.HEAL:
+            self._finish(why, now)
+        elif why is None:  # the leftovers of an attempt that another follows
             self._close_child()
             self.phase = Phase.WAITING
-            self._retry_at = monotonic + self._retry_delay
+            self._next_at = monotonic + self._pause
             self.wake_at = monotonic
         else:
             if self.child is not None:
                 self.on_output()
+                self._transcript.end()
                 exit_code, signal = self.child.exit_status()
                 why = replace(why, exit_code=exit_code, signal=signal)
+                if why.status is not RunStatus.SUCCESS:  # what an agent that was cut off had spent is not forgotten
+                    answer = self._answer(exit_code)
+                    why = replace(why, usage=answer.usage) if answer is not None else why
             self._attempt_over(why, now, monotonic)
 
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
@@ -278,29 +378,51 @@ class Execution:
             return
         self.interruptions += 1
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
+        heal.take_back_interrupted(self.context, self.run_id, now)
         self._attempt_over(why, now, monotonic)
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         outcome = self._as_requested(outcome)
-        facts = tasks.facts(self.context.db, self.task.id)
-        step = next_step(self.task, outcome, self.retries_used, self.interruptions, now, self._next_regular(now, facts))
+        if self.rung is Rung.HEAL and self._heal is not None:
+            self._heal_over(self._heal, outcome, now, monotonic)
+            return
+        if self.rung is Rung.COMMENTS and outcome.status in (RunStatus.SUCCESS, RunStatus.FAILED, RunStatus.TIMEOUT):
+            self._comments_over(outcome, now, monotonic)
+            return
+        self._prove_heal(outcome, now)
+        self._apply(next_step(self.task, self._progress(now), outcome, now), outcome, now, monotonic)
+
+    def _apply(self, step: AfterHeal, outcome: Outcome, now: datetime, monotonic: float) -> None:
         match step:
             case Rerun():
-                self._next_attempt(Rung.RERUN, now, monotonic)
+                self._next_attempt(self._opening(Rung.RERUN), now, monotonic)
             case Retry(delay=delay):
-                runs.finish_attempt(self.context.db, self.run_id, self.attempt, outcome, self._span(), now)
-                self._last = outcome
                 self.retries_used += 1
-                self._retry_delay = delay.total_seconds()
                 if self.echo is not None and delay:
                     self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
-                self._write_lock(now, monotonic, TIMEOUT_GRACE + self._retry_delay)
-                # No retry starts beside a process of the attempt before it.
-                self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
+                self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
             case FollowUp(at=at):
-                self._finish(outcome, at, now)
-            case Finish(status=status):
-                self._finish(replace(outcome, status=status), None, now)
+                self._finish(outcome, now, retry_at=at)
+            case Finish(status=status, counted=counted, suspend=suspend):
+                how = Circumstances(counted=counted, suspend=suspend)
+                self._finish(replace(outcome, status=status), now, how)
+            case Verify():
+                self._go_on_with(Rung.VERIFY, 0.0, None, now, monotonic)
+            case AskHuman():
+                self._finish(outcome, now, Circumstances(needs_human=True))
+            case _:  # a heal
+                self._go_on_with(Rung.HEAL, 0.0, outcome, now, monotonic)
+
+    def _go_on_with(self, rung: Rung, pause: float, ended: Outcome | None, now: datetime, monotonic: float) -> None:
+        """Another attempt follows, but none starts beside a process of the one before it. `ended` is how the task ended in
+        this one; None if that is recorded already."""
+        if ended is not None and self.rung is not Rung.HEAL:
+            self._failed_span = span = self._transcript.span
+            runs.finish_attempt(self.context.db, self.run_id, self.attempt, self._clean(ended), span, now)
+            self._last = ended
+        self._next_rung, self._pause = rung, pause
+        self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
+        self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
 
     def _as_requested(self, outcome: Outcome) -> Outcome:
         """How it ended does not matter to whoever asked for the end: `stop`, or a tick that found this run stale."""
@@ -311,6 +433,20 @@ class Execution:
                 return replace(outcome, status=RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error=KILLED_TEXT)
         return outcome
 
+    def _progress(self, now: datetime) -> Progress:
+        facts = tasks.facts(self.context.db, self.task.id)
+        return Progress(
+            retries_used=self.retries_used,
+            heals_used=self.heals_used,
+            interruptions=self.interruptions,
+            on_probation=facts is not None and on_probation(facts, now),
+            no_heal=self._no_heal(now),
+            next_regular=self._next_regular(now, facts),
+        )
+
+    def _no_heal(self, now: datetime) -> NoHeal | None:
+        return heal.why_no_heal(self.context, self.task, now, allowed=self.may_heal)
+
     def _next_regular(self, now: datetime, facts: Facts | None) -> datetime | None:
         if self.source is Source.MANUAL:
             return now  # somebody is waiting: a late retry is not for a manual run
@@ -319,50 +455,238 @@ class Execution:
         ended = replace(facts, running=False, last_end=now, retry_at=None)
         return next_run(now, self.task, ended, boot_id()).at
 
-    def _wait_or_retry(self, now: datetime, monotonic: float) -> None:
-        """Short sleeps: while a retry is waited for there is no process that `stop` could end."""
-        if monotonic >= self._retry_at:
-            self._next_attempt(Rung.RETRY, now, monotonic)
-        elif runs.requested_end(self.context.db, self.run_id) is not None:
-            self._finish(self._as_requested(Outcome(RunStatus.FAILED)), None, now)
+    def _wait_or_go_on(self, now: datetime, monotonic: float) -> None:
+        """Short sleeps: while the next attempt is waited for there is no process that `stop` could end."""
+        if runs.requested_end(self.context.db, self.run_id) is not None:
+            self._finish(self._as_requested(self._last or Outcome(RunStatus.FAILED)), now)
+        elif monotonic < self._next_at:
+            self.wake_at = min(self._next_at, monotonic + LOOK_FOR_STOP_EVERY)
+        elif self._next_rung is Rung.HEAL:
+            self._start_heal(now, monotonic)
         else:
-            self.wake_at = min(self._retry_at, monotonic + LOOK_FOR_STOP_EVERY)
+            self._next_attempt(self._next_rung, now, monotonic)
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self._close_child()
         self.attempt += 1
         if not runs.start_attempt(self.context.db, self.run_id, self.attempt, rung, self.context.owner, now):
             self.attempt -= 1
-            self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), None, now)
+            self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
             return
         self.begin(rung, now, monotonic)
 
-    def _finish(self, outcome: Outcome, retry_at: datetime | None, now: datetime) -> None:
+    # --- healing -----------------------------------------------------------------------------------------------
+
+    def _start_heal(self, now: datetime, monotonic: float) -> None:
+        """One at a time over all: who comes second waits for its turn, within the time of its ladder."""
+        assert self._last is not None and self._ladder_ends is not None
+        lock = TaskLock(self.context.workspace.state, "heal")
+        try:
+            if not lock.acquire():
+                if monotonic < self._ladder_ends:
+                    self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
+                    self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
+                else:
+                    self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
+                return
+        except TickdownError:
+            self._go_on_unhealed(NoHeal.NO_SNAPSHOT, now, monotonic)
+            return
+        row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
+        started = heals.start(
+            self.context.db, row, self.context.owner, midnight=heal.midnight(self.context, now),
+            most_a_day=self.context.settings.config.heals_per_day, now=now,
+        )  # fmt: skip
+        if started is not True:
+            lock.release()
+            if started is False:
+                self._finish(self._as_requested(self._last), now)
+            else:
+                self._go_on_unhealed(started, now, monotonic)
+            return
+        self._heal_lock, self._heal = lock, Heal(self.context, self.task, row, self.redactor)
+        self.heals_used += 1
+        self.attempt += 1
+        self.begin(Rung.HEAL, now, monotonic)
+
+    def _go_on_unhealed(self, why: NoHeal, now: datetime, monotonic: float) -> None:
+        assert self._last is not None
+        self._transcript.note(f"not healed: {why}")
+        progress = replace(self._progress(now), no_heal=why)
+        self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
+
+    def _heal_over(self, current: Heal, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        assert self._last is not None
+        exit_code = outcome.exit_code
+        result = current.finish(self._answer(exit_code), outcome, now)
+        note = messages.heal_note(result.row)
+        for line in (note, *result.notes):
+            self._transcript.note(line)
+        ended = outcome if outcome.status is not RunStatus.SUCCESS or result.edited else replace(
+            outcome, status=RunStatus.FAILED, error_class=ErrorClass.ERROR, error=result.row.problem or note
+        )  # fmt: skip
+        with self.context.db.transaction() as connection:
+            heals.record(connection, result.row)
+            span = self._transcript.span
+            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(ended), span, now, note)
+        current.recorded()
+        self._release_heal_lock()
+        self.lock.renew()
+        self.context.log.info("healed", task_id=self.task.id, run_id=self.run_id, attempt=self.attempt, result=note)
+        if not result.edited:
+            self._heal = None
+            rerun = "cancelled" if outcome.status is RunStatus.CANCELLED else "not run"
+            heal.audit(self.context, result.row, result.diff, rerun, self.redactor, now)
+        if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
+            self._finish(outcome, now)
+            return
+        self._use_edited_task()
+        step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
+        self._apply(step, self._last, now, monotonic)
+
+    def _use_edited_task(self) -> None:
+        known = self.context.settings.config.surroundings()
+        loaded = load_file(self.context.workspace.root / self.task.path, self.context.workspace, known)
+        if loaded.task is not None and loaded.task.id == self.task.id:
+            self.task = loaded.task
+
+    def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
+        """Only a run that succeeds with the edits proves them; otherwise they go."""
+        current, self._heal = self._heal, None
+        if current is None:
+            return
+        if current.row.status is HealStatus.RUNNING:  # a bug cut it off
+            heal.take_back_interrupted(self.context, self.run_id, now)
+            return
+        proven = outcome.status is RunStatus.SUCCESS
+        failed = [] if proven else current.undo()
+        row = replace(current.row, status=HealStatus.KEPT if proven else HealStatus.RESTORED)
+        if not proven:
+            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"not put back: {name}" for name in failed)]
+            row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
+            self._transcript.note("the edits of the heal are undone: the task failed with them")
+        with self.context.db.transaction() as connection:
+            heals.record(connection, row)
+        heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
+        self._use_edited_task()
+        self._healed = proven
+
+    def _release_heal_lock(self) -> None:
+        if self._heal_lock is not None:
+            self._heal_lock.release()
+            self._heal_lock = None
+
+    # --- comments ----------------------------------------------------------------------------------------------
+
+    def _opening(self, rung: Rung) -> Rung:
+        return Rung.COMMENTS if remarks.need_an_agent(self.context, self.task, self.source) else rung
+
+    def _obey_plain_comments(self, now: datetime) -> bool:
+        """True if somebody does not want this run."""
+        if self.rung not in (Rung.RUN, Rung.RERUN) or self.source is Source.MANUAL:
+            return False
+        read, wish = remarks.plain_wish_for(self.context, self.task, now)
+        if wish is None:
+            return False
+        if wish.starts:
+            with self.context.db.transaction() as connection:
+                remarks.act_on(connection, self.task, read, wish, now)
+            return False
+        self._skip(read, wish, now)
+        return True
+
+    def _comments_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        """What the agent made of the comments. A failed one changes nothing: the task runs, and they stay unread."""
+        text = outcome.usage.text or ""
+        wish = remarks.wish_of(self.task, text, now) if outcome.status is RunStatus.SUCCESS else None
+        if wish is not None and not wish.starts:
+            span = self._transcript.span
+            runs.finish_attempt(
+                self.context.db, self.run_id, self.attempt, self._clean(outcome), span, now, wish.action
+            )
+            self._skip(self._comments, wish, now)
+            return
+        self._close_child()
+        with self.context.db.transaction() as connection:
+            note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
+            span = self._transcript.span
+            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(outcome), span, now, note)
+            number, owner = self.attempt + 1, self.context.owner
+            started = runs.insert_attempt(connection, self.run_id, number, Rung.RUN, owner, now)
+            if started and wish is not None:
+                remarks.act_on(connection, self.task, self._comments, wish, now)
+                if wish.change is not None:
+                    runs.modify(connection, self.run_id, wish.change)
+                    self._modification = wish.change
+        if not started:
+            self._finish(self._as_requested(outcome), now)
+            return
+        self.attempt = number
+        self._begin_task(now, monotonic)
+
+    def _begin_task(self, now: datetime, monotonic: float) -> None:
+        self._ladder_ends = None  # reading comments took none of the task's time
+        self.begin(Rung.RUN, now, monotonic)
+
+    def _skip(self, read: list[Comment], wish: Wish, now: datetime) -> None:
+        """The run becomes a skipped one, in the transaction that also marks the comments as read."""
+        db = self.context.db
+        summary = self.redactor.text(self._transcript.summary())
+        outcome = Outcome(RunStatus.SKIPPED, error=self.redactor.text(wish.reason) or None)
+        with db.transaction() as connection:
+            facts = tasks.facts(db, self.task.id)
+            ending = runs.Ending(
+                self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
+            )
+            recorded = runs.finish_run(connection, ending, now)
+            if recorded:
+                runs.forget_unstarted(connection, self.run_id)
+                remarks.act_on(connection, self.task, read, wish, now, self.run_id)
+                if facts is not None and is_spent(self.task, facts):
+                    tasks.close(connection, self.task.id, DisabledReason.COMPLETED)
+        self.outcome = outcome
+        write_closing(self.context, self.task, now)
+        self.context.log.info(
+            "run_skipped", task_id=self.task.id, run_id=self.run_id, wish=wish.action, recorded=recorded
+        )
+        self._drop()
+
+    # --- the end -----------------------------------------------------------------------------------------------
+
+    def _finish(
+        self, outcome: Outcome, now: datetime, how: Circumstances = USUAL, retry_at: datetime | None = None
+    ) -> None:
         """The end of the run: its rows, the task's counters, alerts and tickets, all in one transaction."""
-        self._write_log(self._redacted.flush())
-        outcome = replace(outcome, error=self.redactor.text(outcome.error) if outcome.error else None)
-        summary = self._log.summary() if self._log else ""
+        self._prove_heal(outcome, now)
+        self._release_heal_lock()
+        self._transcript.end()
+        outcome = self._clean(outcome)
+        summary = outcome.usage.text[-4096:] if outcome.usage.text else self._transcript.summary()
         db = self.context.db
         closing = None
+        told = self._what_was_tried(outcome, how, now)
         with db.transaction() as connection:
             facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=now)
-            by_a_person = self._by_a_person or self.source is Source.MANUAL
             verdict = None
             if retry_at is None:
-                last = self.source is not Source.MANUAL and is_spent(self.task, facts)
-                verdict = judge(self.task, facts, outcome, now, by_a_person=by_a_person, last_of_one_shot=last)
+                how = replace(
+                    how,
+                    by_a_person=self._by_a_person or self.source is Source.MANUAL,
+                    last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
+                    healed_in=self.run_id if self._healed and outcome.status is RunStatus.SUCCESS else None,
+                )
+                verdict = judge(self.task, facts, outcome, now, how)
             ending = runs.Ending(
-                self.run_id, self.task.id, self.attempt, outcome, self._span(), summary, self.source, verdict,
-                retry_at=retry_at, retries_used=self.retries_used + 1,
+                self.run_id, self.task.id, self.attempt, outcome, self._transcript.span, summary, self.source, verdict,
+                retry_at=retry_at, retries_used=self.retries_used + 1, story=messages.story(told, outcome),
             )  # fmt: skip
             if verdict is not None:
                 since = facts.incident_since or verdict.incident_since
+                alert = messages.run_alert(self.task, verdict, outcome, self.run_id, summary, since, told)
                 ending = replace(
                     ending,
-                    alerts=[messages.run_alert(self.task, verdict, outcome, self.run_id, summary, since)]
-                    if verdict.alert
-                    else [],
-                    tickets=messages.run_tickets(self.task, verdict, outcome, self.run_id),
+                    alerts=[alert] if alert is not None else [],
+                    tickets=messages.run_tickets(self.task, verdict, outcome, self.run_id, told),
                     note="It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None,
                 )
                 closing = verdict.closing
@@ -377,35 +701,65 @@ class Execution:
         )  # fmt: skip
         self._drop()
 
+    def _what_was_tried(self, outcome: Outcome, how: Circumstances, now: datetime) -> messages.Tried:
+        """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
+        db, probation = self.context.db, None
+        facts = tasks.facts(db, self.task.id)
+        if how.suspend and facts is not None and facts.probation is not None and on_probation(facts, now):
+            probation = heal.end_probation(self.context, facts.probation.run_id, now)
+            heals.undone(db, self.task.id, facts.probation.run_id, HealStatus.RESTORED)
+            self._use_edited_task()
+        return messages.Tried(
+            attempts=[
+                (row["rung"], row["status"], self.redactor.text(row["note"] or row["error"] or ""))
+                for row in runs.attempts_of(db, self.run_id)
+                if row["number"] != self.attempt or row["status"] != RunStatus.RUNNING
+            ],
+            last_rung=self.rung,
+            heals=heals.of_run(db, self.run_id),
+            no_heal=self._no_heal(now) if outcome.status is RunStatus.FAILED else None,
+            probation=probation,
+        )
+
     def _drop(self) -> None:
         self._close_child()
-        if self._log is not None:
-            try:
-                self._log.close()
-            except OSError:
-                pass  # a full disk; the run itself is recorded
-            self._log = None
+        self._release_heal_lock()
+        self._transcript.close()
         self.lock.release()
         self.phase = Phase.DONE
         self.wake_at = None
 
     # --- small things ------------------------------------------------------------------------------------------
 
+    _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
+    _healed = False
+
+    def _clean(self, outcome: Outcome) -> Outcome:
+        text = self.redactor.text
+        usage = outcome.usage
+        if usage.text:
+            usage = replace(usage, text=text(usage.text))
+        return replace(outcome, error=text(outcome.error) if outcome.error else None, usage=usage)
+
     def _leader(self) -> tuple[int, int] | None:
         return (self.child.pid, self.child.started) if self.child else None
 
     def _close_child(self) -> None:
         if self.child is not None:
-            if self._background_output:
-                self.child.leave_alone()
+            self.child.leave_alone(self._background_output)
+            self._background_output = []
             self.child.close()
             self.child = None
 
-    def _timeout_outcome(self) -> Outcome:
-        limit = duration_text(self.task.timeout)
-        return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=f"did not end within {limit}")
+    def _timeout_outcome(self, monotonic: float) -> Outcome:
+        limits = {Rung.HEAL: self.context.settings.config.heal_timeout, Rung.COMMENTS: remarks.ANSWER_WITHIN}
+        text = f"did not end within {duration_text(limits.get(self.rung, self.task.timeout))}"
+        if self.rung not in (Rung.RUN, Rung.RERUN) and self._ladder_ends is not None and monotonic >= self._ladder_ends:
+            text = "did not end before the deadline of the whole ladder"
+        return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=text)
 
     def _write_lock(self, now: datetime, monotonic: float, seconds: float) -> None:
+        ends = max(monotonic + seconds, self._ladder_ends or 0.0)
         holder = Holder(
             owner=self.context.owner,
             task_id=self.task.id,
@@ -414,53 +768,22 @@ class Execution:
             child=self._leader(),
             deadline=now + timedelta(seconds=seconds),
             deadline_monotonic=monotonic + seconds,
+            ladder_deadline=now + timedelta(seconds=ends - monotonic),
         )
         try:
             self.lock.write(holder)
         except OSError as error:  # a full disk: the lock itself holds, only its text is old
             self.context.log.error("lock_not_written", task_id=self.task.id, run_id=self.run_id, error=str(error))
 
-    def _open_log(self, rung: Rung, now: datetime) -> None:
-        self._redacted = self.redactor.stream()
-        try:
-            if self._log is None:
-                self._log = RunLog(self.context.workspace.run_log(self.task.id, self.run_id), self.task.max_log)
-            stamp = now.astimezone(self.task.zone).isoformat(timespec="seconds")
-            self._log.header(f"attempt {self.attempt} ({rung}) {self.task.id} {stamp}")
-            self._log_start = self._log.size
-        except (OSError, TickdownError) as error:
-            self._log_failed(error)
-
-    def _write_log(self, data: bytes) -> None:
-        if not data:
-            return
-        if self.echo is not None:
-            self.echo(data)
-        if self._log is not None and not self._log_broken:
-            try:
-                self._log.write(data)
-            except OSError as error:
-                self._log_failed(error)
-
     def _log_failed(self, error: Exception) -> None:
-        """A full disk costs the log, not the run."""
-        self._log_broken = True
         self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))
-
-    def _span(self) -> tuple[int, int] | None:
-        return (min(self._log_start, self._log.size), self._log.size) if self._log else None
-
-    def _with_last_line(self, error: str) -> str:
-        lines = self._log.summary().split("\n") if self._log else []
-        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        return f"{error}: {last[:_ERROR_LENGTH]}" if last else error
 
 
 def new_trace_id() -> str:
     return secrets.token_hex(16)
 
 
-def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime) -> runs.NewRun:
+def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
     run_id = runs.new_run_id(now)
     log = context.workspace.relative(context.workspace.run_log(occurrence.task_id, run_id))
-    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group)
+    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group, rung)

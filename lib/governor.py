@@ -102,7 +102,8 @@ NOTHING = Plan(reason=SkipReason.NOT_DUE)
 # --- what is due -----------------------------------------------------------------------------------------------
 
 
-def plan(now: datetime, task: Task, facts: Facts, boot_id: str) -> Plan:
+def plan(now: datetime, task: Task, facts: Facts, boot_id: str, hindrance: SkipReason | None = None) -> Plan:
+    """`hindrance` is what keeps the task from starting for reasons that lie outside its schedule: no agent, no budget."""
     if not task.enabled or facts.closing is not None:
         return Plan(reason=SkipReason.DISABLED)
     facts = without_expired(now, task, facts)
@@ -110,16 +111,18 @@ def plan(now: datetime, task: Task, facts: Facts, boot_id: str) -> Plan:
     if not due:
         idle = isinstance(task.schedule, Manual) and not facts.hints and not task.after
         return Plan(reason=SkipReason.MANUAL_ONLY) if idle else NOTHING
-    what = _plan_of(now, task, facts, due[0])
+    what = _plan_of(now, task, facts, due[0], hindrance)
     if not (what.starts or what.skipped or what.missed):  # it waits, and must not hide what the clock names meanwhile
-        behind = [_plan_of(now, task, facts, line) for line in due[1:] if line.by_clock]
+        behind = [_plan_of(now, task, facts, line, hindrance) for line in due[1:] if line.by_clock]
         what = next((other for other in behind if (other.skipped or other.missed) and not other.stays_due), what)
     return what
 
 
-def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
+def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending, hindrance: SkipReason | None) -> Plan:
     if paused(now, facts):
         return _held(facts, pending, SkipReason.PAUSED)
+    if hindrance is not None and not facts.running:
+        return _held(facts, pending, hindrance)
     if facts.running:
         # catch_up: all takes every occurrence in its turn, and what can't be missed just waits for the end.
         if not pending.can_be_late or (pending.by_clock and task.catch_up is CatchUp.ALL):
@@ -559,6 +562,6 @@ def state_of(now: datetime, task: Task, facts: Facts | None) -> TaskState:
         return _STATE_OF_REASON.get(task.disabled_reason or DisabledReason.BY_CHOICE, TaskState.DISABLED)
     if facts is not None and is_over(task, facts):
         return TaskState.COMPLETED  # enabled again by hand: it does not run again, so it must not look alive
-    if facts is not None and paused(now, facts):
+    if facts is not None and (paused(now, facts) or facts.missing_agent):
         return TaskState.PAUSED
     return TaskState.ACTIVE

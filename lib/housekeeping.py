@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from lib.context import Context
+from lib.guard import remove_folder
 from lib.store import ticks
 from lib.store.runs import running_runs
 
@@ -25,6 +26,7 @@ def prune(context: Context, now: datetime) -> Pruned:
     ticks.remove_old_bookkeeping(context.db, config.keep_runs, now)
     logs = sum(_remove(context.workspace.root / log) for log in removed if log)
     logs += _remove_strays(context, before)
+    _remove_snapshots(context)
     pruned = Pruned(before.isoformat(timespec="seconds"), len(removed), logs)
     context.log.info("pruned", runs=pruned.runs, logs=pruned.logs, before=pruned.before)
     return pruned
@@ -60,6 +62,18 @@ def _remove_strays(context: Context, before: datetime) -> int:
         else set()
     )
     return sum(_remove(path) for path in old if path.stem not in known)
+
+
+def _remove_snapshots(context: Context) -> None:
+    """Of heals whose runs are gone: nobody can ask for their diff any more, nor for their undoing."""
+    folder = context.workspace.heals
+    if not folder.is_dir():
+        return
+    known = {row["run_id"] for row in context.db.all("SELECT run_id FROM heals")}
+    known &= {row["run_id"] for row in context.db.all("SELECT run_id FROM task_runs")}
+    for path in folder.iterdir():
+        if path.name.rpartition("-")[0] not in known:
+            remove_folder(path)
 
 
 def _older(path: Path, before: datetime) -> bool:

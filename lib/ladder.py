@@ -1,7 +1,7 @@
 """What follows an outcome: the next step of a run, and when it is over, what it means for the task.
 
-Healing and the finer outcome classes are rungs to come; without a healer a failed task is retried if it asks for
-that, counted, reported at the 1st and 3rd failure, and suspended at `suspend_after`.
+The rungs: the attempt, its retries, up to two heals with a run after each, suspension. Without a healer a failed task is
+counted, reported at the 1st and 3rd failure, and suspended at `suspend_after`.
 """
 
 from __future__ import annotations
@@ -10,45 +10,61 @@ import hashlib
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from enum import StrEnum
 
-from lib.model import FAILURES, AlertKind, DisabledReason, ErrorClass, Facts, NotifyOn, RunStatus, TicketKind
+from lib.model import (
+    FAILURES,
+    AlertKind,
+    DisabledReason,
+    ErrorClass,
+    Facts,
+    HealVerdict,
+    NotifyOn,
+    Probation,
+    RunStatus,
+    TicketKind,
+)
+from lib.outcomes import Outcome
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
 LONGEST_WAIT = timedelta(seconds=60)
+# Trouble that passes by itself: when to look again, if the other side does not say.
+TRANSIENT_DELAYS = (timedelta(minutes=5), timedelta(minutes=15), timedelta(minutes=30))
+MOST_HEALS = 2  # of one occurrence
+MOST_HEALS_A_DAY = 3  # of one task
+PROBATION_RUNS = 3
+PROBATION_TIME = timedelta(hours=24)
 REMIND_EVERY = timedelta(hours=24)
 ESCALATE_AT = 3
 MOST_SIGNATURES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """How one attempt ended."""
+class NoHeal(StrEnum):
+    """Why the healer is not asked; the value is what people read."""
 
-    status: RunStatus
-    exit_code: int | None = None
-    signal: int | None = None
-    error_class: ErrorClass | None = None
-    error: str | None = None
+    OFF = "self-healing is off: no healer is configured"
+    BY_TASK = "the task says self_heal: false"
+    NOT_INSTALLED = "the healer is not installed"
+    NOTHING_TO_EDIT = "there is nothing in it that a healer could edit"
+    BY_HAND = "it was run by hand, without --heal"
+    ASKED_A_HUMAN = "a ticket asks for a human"
+    TASK_LIMIT = "this task has had its heals for today"
+    ALL_LIMIT = "the heals of today are used up (heals_per_day)"
+    NO_BUDGET = "the budget for agents is used up for today"
+    NO_TIME = "there is no time left for it"
+    NO_SNAPSHOT = "what it may touch could not be saved first"
 
 
-def classify(exit_code: int | None, signal: int | None, error: str | None = None) -> Outcome:
-    """The outcome of a process that ended by itself."""
-    if exit_code == 0:
-        return Outcome(RunStatus.SUCCESS, 0)
-    if signal is not None:
-        return Outcome(RunStatus.FAILED, None, signal, ErrorClass.ERROR, error or f"ended by signal {signal}")
-    if exit_code in (126, 127):
-        meaning = "not executable" if exit_code == 126 else "command not found"
-        return Outcome(
-            RunStatus.FAILED, exit_code, None, ErrorClass.MISSING_TOOL, error or f"exit code {exit_code} ({meaning})"
-        )
-    return Outcome(RunStatus.FAILED, exit_code, None, ErrorClass.ERROR, error or f"exit code {exit_code}")
+# Healing that is switched off, or can't be: failures are counted instead.
+NEVER_HEALS = frozenset({NoHeal.OFF, NoHeal.BY_TASK, NoHeal.NOT_INSTALLED, NoHeal.NOTHING_TO_EDIT})
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
     status: RunStatus
+    counted: bool = True
+    suspend: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +84,87 @@ class Rerun:
     """Once more in the same occurrence, because the first try was interrupted from outside."""
 
 
-Step = Finish | Retry | FollowUp | Rerun
+@dataclass(frozen=True, slots=True)
+class Heal:
+    number: int
 
 
-def next_step(
-    task: Task, outcome: Outcome, retries_used: int, interruptions: int, now: datetime, next_regular: datetime | None
-) -> Step:
-    """`retries_used` counts over the whole chain of follow-ups; `next_regular` is the coming scheduled occurrence."""
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Run the task with what the healer made of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskHuman:
+    """The healer says that no edit helps here."""
+
+
+Step = Finish | Retry | FollowUp | Rerun | Heal
+AfterHeal = Step | Verify | AskHuman
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far up the ladder a run is."""
+
+    retries_used: int = 0  # over the whole chain of follow-ups
+    heals_used: int = 0
+    interruptions: int = 0
+    on_probation: bool = False
+    no_heal: NoHeal | None = NoHeal.OFF  # None: the healer may be asked
+    next_regular: datetime | None = None  # the coming scheduled occurrence
+
+
+def next_step(task: Task, progress: Progress, outcome: Outcome, now: datetime) -> Step:
     if outcome.status is RunStatus.ORPHANED:
-        if task.rerun_interrupted and interruptions <= 1:
-            return Rerun()
-        return Finish(RunStatus.ORPHANED)
-    if outcome.status is not RunStatus.FAILED or retries_used >= task.retries:
-        return Finish(outcome.status)
-    if task.retry_delay <= LONGEST_WAIT:
-        return Retry(task.retry_delay)
-    at = now + task.retry_delay
-    # A retry later than the next occurrence would never come up, and its failure never count: that one is the retry.
-    return FollowUp(at) if next_regular is None or at < next_regular else Finish(outcome.status)
+        again = task.rerun_interrupted and progress.interruptions <= 1
+        return Rerun() if again else Finish(RunStatus.ORPHANED)
+    if outcome.status is not RunStatus.FAILED:
+        return Finish(outcome.status, suspend=progress.on_probation and outcome.status in FAILURES)
+    if outcome.error_class is ErrorClass.TRANSIENT:
+        return _when_it_has_passed(progress, outcome, now)
+    repeatable = outcome.error_class in (ErrorClass.ERROR, ErrorClass.MISSING_TOOL)
+    if repeatable and progress.retries_used < task.retries and not progress.heals_used:
+        if task.retry_delay <= LONGEST_WAIT:
+            return Retry(task.retry_delay)
+        at = now + task.retry_delay
+        # A retry later than the next occurrence would never come up, and its failure never count: that one is the retry.
+        if progress.next_regular is None or at < progress.next_regular:
+            return FollowUp(at)
+    if progress.on_probation:
+        return Finish(RunStatus.FAILED, suspend=True)
+    if outcome.error_class is ErrorClass.ERROR:
+        if progress.no_heal is None and progress.heals_used < MOST_HEALS:
+            return Heal(progress.heals_used + 1)
+        return Finish(RunStatus.FAILED, suspend=progress.heals_used > 0)  # healing was tried, and did not help
+    return Finish(RunStatus.FAILED)
+
+
+def _when_it_has_passed(progress: Progress, outcome: Outcome, now: datetime) -> Step:
+    if progress.retries_used < len(TRANSIENT_DELAYS):
+        at = outcome.reset_at or now + TRANSIENT_DELAYS[progress.retries_used]
+        if progress.next_regular is None or at < progress.next_regular:
+            return FollowUp(at)
+    return Finish(RunStatus.FAILED, counted=False)
+
+
+def after_heal(
+    task: Task, progress: Progress, failed: Outcome, verdict: HealVerdict | None, edited: bool, now: datetime
+) -> AfterHeal:
+    """`failed` is what the heal was to cure; `edited`, whether the healer ended well and kept to the rules. What it did
+    not do well is undone by now."""
+    if verdict is HealVerdict.NEEDS_HUMAN:
+        return AskHuman()
+    if edited and verdict is not HealVerdict.GAVE_UP:
+        return Verify()
+    return next_step(task, progress, failed, now)
+
+
+def total_time(task: Task, heal_timeout: timedelta | None) -> timedelta:
+    """What the whole ladder of one occurrence may take: the attempts and their pauses, then both heals with a run each."""
+    waited = task.retry_delay if task.retry_delay <= LONGEST_WAIT else timedelta(0)
+    total = task.timeout + task.retries * (task.timeout + waited)
+    return total if heal_timeout is None else total + MOST_HEALS * (heal_timeout + task.timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,61 +179,91 @@ class Verdict:
     forced: bool = False
     tickets: tuple[TicketKind, ...] = ()
     closing: DisabledReason | None = None  # it does not run again, and its file is to say why
+    probation: Probation | None = None
 
 
-def judge(
-    task: Task,
-    facts: Facts,
-    outcome: Outcome,
-    now: datetime,
-    *,
-    by_a_person: bool = True,
-    last_of_one_shot: bool = False,
-) -> Verdict:
-    """The effect of a run that is really over (not of one that a follow-up will decide). `by_a_person` tells a run that
-    somebody cancelled from one that ended with its scheduler, as at a shutdown."""
-    verdict = _judge(task, facts, outcome, now, by_a_person, may_suspend=task.enabled and not last_of_one_shot)
-    if last_of_one_shot:
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What else is known about the end of a run."""
+
+    by_a_person: bool = True  # tells a run that somebody cancelled from one that ended with its scheduler
+    last_of_one_shot: bool = False
+    counted: bool = True
+    suspend: bool = False
+    needs_human: bool = False
+    healed_in: str | None = None  # the run, if a heal was what made it succeed
+
+
+USUAL = Circumstances()
+
+
+def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime, how: Circumstances = USUAL) -> Verdict:
+    """The effect of a run that is really over (not of one that a follow-up will decide)."""
+    verdict = _judge(task, facts, outcome, now, how)
+    if how.last_of_one_shot:
         done = outcome.status is RunStatus.SUCCESS
         verdict = replace(verdict, closing=DisabledReason.COMPLETED if done else DisabledReason.FAILED)
     return verdict
 
 
-def _judge(
-    task: Task, facts: Facts, outcome: Outcome, now: datetime, by_a_person: bool, *, may_suspend: bool
-) -> Verdict:
+def _judge(task: Task, facts: Facts, outcome: Outcome, now: datetime, how: Circumstances) -> Verdict:
     if outcome.status is RunStatus.SUCCESS:
-        return _after_success(task, facts)
+        return _after_success(task, facts, now, how)
     if outcome.status in FAILURES:
-        return _after_failure(task, facts, outcome, now, may_suspend)
+        return _after_failure(task, facts, outcome, now, how)
     # Cancelled is a person's doing, orphaned the machine's: neither counts against the task.
-    interrupted = outcome.status is RunStatus.ORPHANED or not by_a_person
+    interrupted = outcome.status is RunStatus.ORPHANED or not how.by_a_person
     alert = AlertKind.INTERRUPTED if interrupted and task.notify_on is not NotifyOn.NEVER else None
-    return Verdict(facts.failures, facts.incident, facts.incident_since, facts.incident_alerted_at, alert=alert)
+    return replace(_unchanged(facts), alert=alert)
 
 
-def _after_success(task: Task, facts: Facts) -> Verdict:
+def _unchanged(facts: Facts) -> Verdict:
+    return Verdict(
+        facts.failures, facts.incident, facts.incident_since, facts.incident_alerted_at, probation=facts.probation
+    )
+
+
+def _after_success(task: Task, facts: Facts, now: datetime, how: Circumstances) -> Verdict:
     alert = None
-    if facts.incident_alerted_at is not None and task.notify_on is not NotifyOn.NEVER:
+    if how.healed_in is not None and task.notify_on is not NotifyOn.NEVER:
+        alert = AlertKind.HEALED
+    elif facts.incident_alerted_at is not None and task.notify_on is not NotifyOn.NEVER:
         alert = AlertKind.RECOVERED
     elif task.notify_on in (NotifyOn.SUCCESS, NotifyOn.ALWAYS):
         alert = AlertKind.SUCCESS
-    return Verdict(0, None, None, None, alert=alert)
+    return Verdict(0, None, None, None, alert=alert, probation=_probation_after_success(facts, now, how))
 
 
-def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, may_suspend: bool) -> Verdict:
-    failures = facts.failures + 1
+def _probation_after_success(facts: Facts, now: datetime, how: Circumstances) -> Probation | None:
+    if how.healed_in is not None:
+        return Probation(how.healed_in, PROBATION_RUNS, now + PROBATION_TIME)
+    current = facts.probation
+    if current is None or not on_probation(facts, now) or current.left <= 1:
+        return None
+    return replace(current, left=current.left - 1)
+
+
+def on_probation(facts: Facts, now: datetime) -> bool:
+    return facts.probation is not None and now < facts.probation.until
+
+
+def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, how: Circumstances) -> Verdict:
+    failures = facts.failures + how.counted
     signature = error_signature(outcome)
     known = facts.incident.split(",") if facts.incident else []
     since = facts.incident_since if facts.incident and facts.incident_since else now
     tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
-    suspend = failures >= task.suspend_after and may_suspend
+    may_suspend = task.enabled and not how.last_of_one_shot
+    suspend = may_suspend and (how.suspend or (how.counted and failures >= task.suspend_after))
     alert: AlertKind | None = None
     forced = False
     if suspend:
         alert, forced = AlertKind.SUSPENDED, True
         tickets.append(TicketKind.SUSPENDED)
-    elif failures == ESCALATE_AT:
+    elif how.needs_human:
+        alert, forced = AlertKind.NEEDS_HUMAN, True
+        tickets.append(TicketKind.NEEDS_HUMAN)
+    elif how.counted and failures == ESCALATE_AT:
         alert, forced = AlertKind.STILL_FAILING, True
         tickets.append(TicketKind.FAILING)
     elif signature not in known:
@@ -172,6 +281,7 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ma
         forced=forced,
         tickets=tuple(tickets),
         closing=DisabledReason.AUTO_SUSPENDED if suspend else None,
+        probation=None if suspend else facts.probation,
     )
 
 

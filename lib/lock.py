@@ -31,6 +31,7 @@ class Holder:
     # The same moment twice: for people, and on the clock that nobody can set (it counts from boot, for all processes).
     deadline: datetime
     deadline_monotonic: float
+    ladder_deadline: datetime | None = None  # over all attempts and heals of the occurrence
 
 
 class TaskLock:
@@ -59,7 +60,8 @@ class TaskLock:
         return True
 
     def write(self, holder: Holder) -> None:
-        assert self._descriptor is not None
+        if self._descriptor is None:
+            raise OSError("the lock is not held any more")
         record = {
             "host": holder.owner.host,
             "pid": holder.owner.pid,
@@ -72,10 +74,24 @@ class TaskLock:
             "pgid_started": holder.child[1] if holder.child else None,
             "deadline": to_store(holder.deadline),
             "deadline_monotonic": round(holder.deadline_monotonic, 3),
+            "ladder_deadline": to_store(holder.ladder_deadline) if holder.ladder_deadline else None,
         }
         text = json.dumps(record).encode() + b"\n"
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
+
+    def renew(self) -> None:
+        """Somebody may have removed or replaced the file: hold the one that others would find."""
+        if self._descriptor is None:
+            return
+        try:
+            same = os.path.samestat(os.stat(self.path), os.fstat(self._descriptor))
+        except OSError:
+            same = False
+        if not same:
+            lost, self._descriptor = self._descriptor, None
+            os.close(lost)
+            self.acquire()
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -104,6 +120,7 @@ def read_holder(folder: Path, task_id: str) -> Holder | None:
             child=(int(pgid), int(record["pgid_started"])) if pgid and record["boot_id"] == boot_id() else None,
             deadline=from_store(record["deadline"]),
             deadline_monotonic=float(record["deadline_monotonic"]),
+            ladder_deadline=from_store(record["ladder_deadline"]) if record.get("ladder_deadline") else None,
         )
     except (OSError, ValueError, KeyError, TypeError):
         return None

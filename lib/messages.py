@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
-from lib.ladder import Outcome, Verdict
-from lib.model import Alert, AlertKind, DisabledReason, RunStatus, Ticket, TicketKind
+from lib.ladder import NoHeal, Verdict
+from lib.model import Alert, AlertKind, DisabledReason, HealRow, HealStatus, Rung, RunStatus, Ticket, TicketKind
+from lib.outcomes import Outcome
 from lib.task import Task
 from lib.times import duration_text
 from lib.zones import zone_name
@@ -30,7 +33,49 @@ _TITLES = {
     AlertKind.RECOVERED: "{id} recovered",
     AlertKind.SUCCESS: "{id} succeeded",
     AlertKind.INTERRUPTED: "{id} was interrupted and is not run again",
+    AlertKind.HEALED: "{id} failed and was repaired by the healer",
+    AlertKind.NEEDS_HUMAN: "{id} needs a human",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What happened in a run before its end: (rung, status, what came of it) of its attempts but the last, and its heals."""
+
+    attempts: Sequence[tuple[str, str, str]] = ()
+    last_rung: Rung = Rung.RUN
+    heals: Sequence[HealRow] = ()
+    no_heal: NoHeal | None = None
+    probation: str | None = None  # what became of an earlier heal that was on probation
+
+    def lines(self, outcome: Outcome) -> list[str]:
+        done = [f"{rung}: {status}" + (f", {result}" if result else "") for rung, status, result in self.attempts]
+        if self.last_rung is not Rung.HEAL:
+            done.append(f"{self.last_rung}: {outcome.status}" + (f", {outcome.error}" if outcome.error else ""))
+        return [f"{number}. {line}" for number, line in enumerate(done, 1)]
+
+
+NOTHING_ELSE = Tried()
+
+
+def heal_note(row: HealRow) -> str:
+    """One heal in one line."""
+    said = row.verdict or "no verdict"
+    cause = f": {row.cause}" if row.cause else ""
+    files = f"; changed {', '.join(row.files)}" if row.files else "; changed nothing"
+    undone = "; undone" if row.status is HealStatus.RESTORED and row.files else ""
+    problem = f"; {row.problem}" if row.problem else ""
+    return f"{said}{cause}{files}{undone}{problem}"
+
+
+def story(tried: Tried, outcome: Outcome) -> str | None:
+    """What `history` tells of a run besides its error."""
+    if not tried.heals:
+        return None
+    last = tried.heals[-1]
+    if outcome.status is RunStatus.SUCCESS and last.status is HealStatus.KEPT:
+        return f"healed: {last.cause or 'no cause given'} ({', '.join(last.files) or 'nothing changed'})"
+    return f"{len(tried.heals)} heal{'s' * (len(tried.heals) > 1)} did not help"
 
 
 def run_alert(
@@ -40,25 +85,19 @@ def run_alert(
     run_id: str,
     summary: str,
     since: datetime | None,
-) -> Alert:
-    assert verdict.alert is not None
+    tried: Tried = NOTHING_ELSE,
+) -> Alert | None:
+    if verdict.alert is None:
+        return None
     lines = [] if task.title == task.id else [task.title]
     if outcome.status is RunStatus.SUCCESS:
-        if verdict.alert is AlertKind.RECOVERED and since is not None:
-            lines.append(f"It had been failing since {clock_text(since, task)}.")
+        lines += _good_news(task, verdict, run_id, since, tried)
     else:
-        lines.append(f"{outcome.status}: {outcome.error}")
-        if verdict.failures and since is not None:
-            often = f", {verdict.failures} runs in a row" if verdict.failures > 1 else ""
-            lines.append(f"Failing since {clock_text(since, task)}{often}.")
-        if verdict.alert is AlertKind.SUSPENDED:
-            lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
-        elif verdict.closing is DisabledReason.FAILED:
-            lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
+        lines += _bad_news(task, verdict, outcome, since, tried)
     lines.append(f"More: scheduler.py logs {run_id}")
     return Alert(
         kind=verdict.alert,
-        title=_TITLES[verdict.alert].format(id=task.id, n=verdict.failures),
+        title=_title(task, verdict, tried),
         body="\n".join(lines),
         output=_output(outcome, summary),
         forced=verdict.forced,
@@ -68,6 +107,50 @@ def run_alert(
     )
 
 
+def _title(task: Task, verdict: Verdict, tried: Tried) -> str:
+    assert verdict.alert is not None
+    if verdict.alert is AlertKind.SUSPENDED and (tried.heals or tried.probation):
+        after = (
+            "a heal that did not last" if tried.probation else f"{len(tried.heals)} heal" + "s" * (len(tried.heals) > 1)
+        )
+        return f"{task.id} is suspended after {after}"
+    return _TITLES[verdict.alert].format(id=task.id, n=verdict.failures)
+
+
+def _good_news(task: Task, verdict: Verdict, run_id: str, since: datetime | None, tried: Tried) -> list[str]:
+    if verdict.alert is AlertKind.HEALED and tried.heals:
+        last = tried.heals[-1]
+        return [
+            f"Cause: {last.cause or 'not said'}",
+            f"Changed: {', '.join(last.files) or 'nothing'}. It is on probation now.",
+            f"See: scheduler.py heal {task.id} --diff {run_id}; take it back: scheduler.py heal {task.id} --undo {run_id}",
+        ]
+    if verdict.alert is AlertKind.RECOVERED and since is not None:
+        return [f"It had been failing since {clock_text(since, task)}."]
+    return []
+
+
+def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | None, tried: Tried) -> list[str]:
+    lines = [f"{outcome.status}: {outcome.error}"]
+    if verdict.failures and since is not None:
+        often = f", {verdict.failures} runs in a row" if verdict.failures > 1 else ""
+        lines.append(f"Failing since {clock_text(since, task)}{often}.")
+    lines += [f"Heal {number}: {heal_note(row)}" for number, row in enumerate(tried.heals, 1)]
+    if tried.probation:
+        lines.append(tried.probation)
+    if verdict.alert is AlertKind.SUSPENDED:
+        lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
+    elif verdict.alert is AlertKind.NEEDS_HUMAN:
+        lines.append(f"It goes on by its schedule, without further heals until: scheduler.py resume {task.id}")
+    elif verdict.closing is DisabledReason.FAILED:
+        lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
+    elif tried.no_heal is NoHeal.OFF and task.self_heal and verdict.alert is AlertKind.FAILED and verdict.failures == 1:
+        lines.append(
+            "An agent could try to repair such failures: `healer: claude` in config.yaml (README: Self-healing)."
+        )
+    return lines
+
+
 def _output(outcome: Outcome, summary: str) -> str:
     """The last lines, unless there is only one and the error has it already."""
     lines = tail(summary)
@@ -75,18 +158,52 @@ def _output(outcome: Outcome, summary: str) -> str:
     return "" if told or outcome.status is RunStatus.SUCCESS else lines
 
 
-def run_tickets(task: Task, verdict: Verdict, outcome: Outcome, run_id: str) -> list[Ticket]:
-    go_on = "retry" if verdict.closing is DisabledReason.FAILED else "resume"
-    body = (
-        f"{outcome.status}: {outcome.error}\nRun {run_id}; {verdict.failures} failed runs in a row.\n"
-        f"See: scheduler.py logs {run_id}\nGo on with: scheduler.py {go_on} {task.id}"
-    )
+def run_tickets(
+    task: Task, verdict: Verdict, outcome: Outcome, run_id: str, tried: Tried = NOTHING_ELSE
+) -> list[Ticket]:
+    go_on = f"scheduler.py {'retry' if verdict.closing is DisabledReason.FAILED else 'resume'} {task.id}"
+    done = "\n".join(tried.lines(outcome))
+    error = f"{outcome.status}: {outcome.error}"
+    cause = next((row.cause for row in reversed(tried.heals) if row.cause), None)
+    body = "\n".join([
+        error,
+        f"Run {run_id}; {verdict.failures} failed runs in a row.",
+        *([f"The healer says: {cause}"] if cause else []),
+        *([tried.probation] if tried.probation else []),
+        "Tried:",
+        done,
+        f"See: scheduler.py logs {run_id}",
+        f"Go on with: {go_on}",
+    ])  # fmt: skip
     titles = {
         TicketKind.TIMEOUT: f"{task.id} did not end within {duration_text(task.timeout)}",
         TicketKind.FAILING: f"{task.id} keeps failing",
         TicketKind.SUSPENDED: f"{task.id} is suspended",
+        TicketKind.NEEDS_HUMAN: f"{task.id} needs a human",
     }
-    return [Ticket(kind, titles[kind], body, task.id, run_id) for kind in verdict.tickets]
+    return [Ticket(kind, titles[kind], body, task.id, run_id, error, done, go_on) for kind in verdict.tickets]
+
+
+def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
+    return Alert(
+        kind=AlertKind.MISSING_AGENT,
+        title=f"{task.id} waits: its agent {agent} is not installed",
+        body=f"{program} is not found on the PATH of this scheduler. The task is paused until it is; nothing else is to be "
+        f"done then. What was due meanwhile: scheduler.py history {task.id}",
+        destination=task.notify_to,
+        task_id=task.id,
+    )
+
+
+def question_alert(task: Task, question: str, run_id: str | None) -> Alert:
+    return Alert(
+        kind=AlertKind.QUESTION,
+        title=f"{task.id}: a question about your comment",
+        body=f'{question}\nThe run was skipped. Answer with: scheduler.py comment {task.id} "…"',
+        destination=task.notify_to,
+        task_id=task.id,
+        run_id=run_id,
+    )
 
 
 def broken_file_alert(path: str, problems: list[str]) -> Alert:

@@ -6,6 +6,7 @@ drawing in ARCHITECTURE.md. A test compares them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -96,6 +97,25 @@ class Rung(StrEnum):
     RUN = "run"
     RERUN = "rerun"
     RETRY = "retry"
+    HEAL = "heal"
+    VERIFY = "verify"  # the task once more, to see whether the heal was one
+    COMMENTS = "comments"  # an agent reads what people wrote, before the task itself
+
+
+class HealStatus(StrEnum):
+    RUNNING = "running"
+    UNPROVEN = "unproven"  # the edits are in place, the task has not succeeded with them yet
+    KEPT = "kept"
+    RESTORED = "restored"
+    UNDONE = "undone"  # by a person, later
+
+
+class HealVerdict(StrEnum):
+    """What the healer says of its own work; only the next run proves it."""
+
+    FIXED = "fixed"
+    NEEDS_HUMAN = "needs_human"
+    GAVE_UP = "gave_up"
 
 
 class CatchUp(StrEnum):
@@ -130,6 +150,7 @@ class TicketKind(StrEnum):
     TIMEOUT = "timeout"
     CRASH = "crash"
     ALERT_FAILED = "alert_failed"
+    NEEDS_HUMAN = "needs_human"
 
 
 class AlertKind(StrEnum):
@@ -144,6 +165,10 @@ class AlertKind(StrEnum):
     REJECTED = "rejected"
     NOT_EDITED = "not edited"
     NOT_RECOVERED = "not recovered"
+    HEALED = "healed"
+    NEEDS_HUMAN = "needs a human"
+    MISSING_AGENT = "missing agent"
+    QUESTION = "question"
     # of the whole
     DUPLICATES = "duplicates"
     OUTAGE = "outage"
@@ -180,6 +205,69 @@ class Ticket:
     body: str
     task_id: str | None = None
     run_id: str | None = None
+    error: str | None = None
+    tried: str = ""
+    command: str = ""  # what lets it go on
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What an agent says about one call."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    session_id: str | None = None
+    text: str | None = None  # its last words
+
+
+NO_USAGE = Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Probation:
+    """A task that was healed is watched until so many runs were clean, or until a time."""
+
+    run_id: str  # in which it was healed
+    left: int
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class HealRow:
+    """One heal: an attempt of a run in which an agent edited something."""
+
+    run_id: str
+    attempt: int
+    task_id: str
+    started_at: datetime
+    status: HealStatus
+    signature: str  # of the error that it was to cure
+    verdict: HealVerdict | None = None
+    cause: str | None = None
+    problem: str | None = None
+    files: tuple[str, ...] = ()
+    cost_usd: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Modification:
+    """What a comment changes for one run."""
+
+    env: Mapping[str, str] = field(default_factory=dict)
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    id: int
+    task_id: str
+    author: str
+    text: str
+    at: datetime
+    by_a_person: bool = True
+    read_at: datetime | None = None
+    answer: str | None = None  # what came of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +338,8 @@ class Facts:
     retry_follows: str | None = None
     retries_used: int = 0
     running: bool = False
+    missing_agent: str | None = None  # it waits until this agent can be found
+    probation: Probation | None = None
     hints: tuple[Hint, ...] = ()
     chained: Chained | None = None
 
@@ -283,3 +373,6 @@ class Run:
     end_as: RunStatus | None
     heartbeat_at: datetime | None = None
     owner: Owner | None = field(default=None)
+    usage: Usage = NO_USAGE
+    modification: Modification | None = None
+    note: str | None = None  # what else is worth telling

@@ -11,7 +11,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -121,36 +122,43 @@ def adopt_orphans() -> None:
 
 
 class Child:
-    """A started command in a session of its own; its output comes through one pipe."""
+    """A started command in a session of its own; its output comes through one pipe, or with `apart` through two: what an
+    agent prints on stdout is a document, and nothing else may get into it."""
 
-    def __init__(self, argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
-        import fcntl
-
+    def __init__(
+        self,
+        argv: Sequence[str],
+        cwd: Path,
+        environment: Mapping[str, str],
+        stdin: bytes | None = None,
+        *,
+        apart: bool = False,
+    ) -> None:
         adopt_orphans()
-        reader, writer = os.pipe()
+        pipes = [_pipe() for _ in range(2 if apart else 1)]
+        (self.output, stderr), (stdout_reader, stdout) = pipes[0], pipes[-1]
+        self.stdout = stdout_reader if apart else None
         try:
-            fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-        except OSError:
-            pass  # over the user's pipe quota: the default size works too
-        try:
-            self.popen = subprocess.Popen(
-                argv,
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=writer,
-                stderr=writer,
-                start_new_session=True,
-                close_fds=True,
-            )
+            with _as_file(stdin) as source:
+                self.popen = subprocess.Popen(
+                    argv,
+                    cwd=cwd,
+                    env=environment,
+                    stdin=source,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                    close_fds=True,
+                )
         except BaseException:
-            os.close(reader)
+            self._close(reader for reader, _ in pipes)
             raise
         finally:
-            os.close(writer)
-        os.set_blocking(reader, False)
-        self.output = reader
-        self.output_open = True
+            self._close(writer for _, writer in pipes)
+        self.open_outputs = [reader for reader, _ in pipes]
+        self._descriptors = list(self.open_outputs)
+        for reader in self.open_outputs:
+            os.set_blocking(reader, False)
         self.exited = False
         self.pid = self.popen.pid
         self.started = start_time(self.pid)
@@ -160,8 +168,9 @@ class Child:
         except OSError:  # no descriptor left: what can't be watched must not run
             self.popen.kill()
             self.popen.wait()
-            os.close(reader)
+            self._close(self._descriptors)
             raise
+        self._descriptors.append(self.exit_descriptor)
 
     def exit_status(self) -> tuple[int | None, int | None]:
         """(exit code, signal) of the ended process, which stays a zombie: until `close` its pid, and so the number of
@@ -170,21 +179,53 @@ class Child:
         assert result is not None
         return (result.si_status, None) if result.si_code == os.CLD_EXITED else (None, result.si_status)
 
-    def leave_alone(self) -> None:
+    def leave_alone(self, outputs: Iterable[int]) -> None:
         """For children that the command left in the background with its output still open: somebody must go on reading
         it, or the first line they print would end them. It ends with the last of them."""
-        os.set_blocking(self.output, True)
         quiet = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_WRONLY, 0) for number in (1, 2)]
-        try:
-            reader = os.posix_spawnp(
-                "cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, self.output, 0), *quiet], setsid=True
-            )
-        except OSError:
-            return  # they are on their own
-        STARTED_HERE[reader] = Lifetime(start_time(reader), 0)
+        for output in outputs:
+            os.set_blocking(output, True)
+            try:
+                reader = os.posix_spawnp(
+                    "cat", ["cat"], {}, file_actions=[(os.POSIX_SPAWN_DUP2, output, 0), *quiet], setsid=True
+                )
+            except OSError:
+                return  # they are on their own
+            STARTED_HERE[reader] = Lifetime(start_time(reader), 0)
 
     def close(self) -> None:
         self.popen.poll()  # reaps it; one that even SIGKILL could not end must not be waited for
         STARTED_HERE[self.pid] = Lifetime(self.started, ticks_since_boot())
-        for descriptor in (self.output, self.exit_descriptor):
+        self._close(self._descriptors)
+
+    @staticmethod
+    def _close(descriptors: Iterable[int]) -> None:
+        for descriptor in descriptors:
             os.close(descriptor)
+
+
+def _pipe() -> tuple[int, int]:
+    import fcntl
+
+    reader, writer = os.pipe()
+    try:
+        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    except OSError:
+        pass  # over the user's pipe quota: the default size works too
+    return reader, writer
+
+
+@contextmanager
+def _as_file(content: bytes | None) -> Iterator[int]:
+    """Something to read from: the content, however long, without anybody who would have to feed it; or nothing."""
+    if content is None:
+        yield subprocess.DEVNULL
+        return
+    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)

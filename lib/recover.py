@@ -11,12 +11,12 @@ from lib import messages
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.execute import KILLED_TEXT, Execution
-from lib.ladder import Outcome
 from lib.lock import Holder, TaskLock, read_holder
 from lib.model import ErrorClass, Run, Rung, RunStatus, Source
+from lib.outcomes import Outcome
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
 from lib.schedule import Manual
-from lib.store import outbox, runs
+from lib.store import heals, outbox, runs
 from lib.store.database import Database
 from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
@@ -119,8 +119,10 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
     retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
     return Execution(
-        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "", retries_used=retried
-    )
+        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "", retries_used=retried,
+        heals_used=len(heals.of_run(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
+        modification=run.modification,
+    )  # fmt: skip
 
 
 class HungRun:

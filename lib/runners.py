@@ -1,4 +1,5 @@
-"""From a task to the command that runs it: arguments, folder, environment."""
+"""From a task to the command that runs it: arguments, folder, environment; and how agents are kept apart from the
+interactive sessions of whoever set them up."""
 
 from __future__ import annotations
 
@@ -7,13 +8,26 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from lib.agents import (
+    CONFIG_DIR,
+    SESSION_PREFIXES,
+    SESSION_VARIABLES,
+    Agent,
+    Format,
+    Purpose,
+    belongs_to_a_session,
+    call,
+)
+from lib.config import Settings
 from lib.http_call import REQUEST_VARIABLE
+from lib.model import Modification
 from lib.task import Request, Task
-from lib.workspace import Workspace, fill
+from lib.workspace import PRIVATE_DIR, Workspace, fill, make_private_dir, replace_file
 
 INTERPRETERS = {".py": sys.executable, ".sh": "bash", ".js": "node"}
 
@@ -31,29 +45,163 @@ class Command:
     argv: list[str]
     cwd: Path
     environment: dict[str, str]
+    stdin: bytes | None = None
+    format: Format | None = None  # of an agent's result
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where commands run and what they may refer to."""
+
+    workspace: Workspace
+    settings: Settings
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.settings.environment
 
 
 def prepare(
     task: Task,
-    workspace: Workspace,
-    cwd_policies: Mapping[str, str],
-    environment: Mapping[str, str],
+    place: Place,
     run: Mapping[str, str],
+    change: Modification | None = None,
+    budget_usd: float | None = None,
 ) -> Command:
     """`run` holds the TICKDOWN_… variables of this run; they and the task's own `env` win over what is inherited."""
-    filled = {**environment}
-    for name, text in task.env.items():
-        value, missing = fill(text, environment)
-        if missing:
-            raise CannotRun(f"env: {name}: ${{{missing[0]}}} is set neither in the environment nor in .env")
-        filled[name] = value
-    filled.update(run)
-    cwd = working_folder(task, workspace, cwd_policies)
+    own = _own_environment(task, place.environment)
+    own.update(change.env if change is not None else {})
+    cwd = working_folder(task, place.workspace, place.settings.config.cwd_policies)
+    if task.agent is not None:
+        agent = place.settings.config.agents[task.agent]
+        words = task.prompt if change is None or not change.prompt else f"{task.prompt}\n\n{change.prompt}"
+        return agent_command(agent, Purpose.WORK, words, place, {**own, **run}, cwd, budget_usd)
+    filled = {**place.environment, **own, **run}
     if task.request is not None:
         filled[REQUEST_VARIABLE] = json.dumps(_filled_request(task.request, filled))
         return Command([sys.executable, "-P", str(Path(__file__).with_name("http_call.py"))], cwd, filled)
+    _guard_claude(filled, own, place)
     argv = _shell(task.command) if task.run_as == "shell" else _script(task.command, cwd)
     return Command(argv, cwd, filled)
+
+
+def _own_environment(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
+    own = {}
+    for name, text in task.env.items():
+        own[name], missing = fill(text, environment)
+        if missing:
+            raise CannotRun(f"env: {name}: ${{{missing[0]}}} is set neither in the environment nor in .env")
+    return own
+
+
+# --- agents ----------------------------------------------------------------------------------------------------
+
+
+def agent_command(
+    agent: Agent,
+    purpose: Purpose,
+    prompt: str,
+    place: Place,
+    own: Mapping[str, str],
+    cwd: Path,
+    budget_usd: float | None = None,
+    folders: Sequence[str] = (),
+) -> Command:
+    """A call of an agent, out of reach of any session that is going on. `own` are the variables meant for it."""
+    program = find_agent(agent, place, own.get("PATH"))
+    if program is None:
+        raise CannotRun(f"{agent.argv[0]}: command not found", 127)
+    token = place.settings.config.notify.token
+    kept = {
+        name: value
+        for name, value in place.environment.items()
+        if not belongs_to_a_session(name) and not (token and token == value)
+    }
+    environment = {**kept, **own}
+    _guard_claude(environment, own, place)
+    if agent.config_dir and CONFIG_DIR not in own:
+        environment[CONFIG_DIR] = _expanded(agent.config_dir, place)
+    argv = [program, *call(agent, purpose, budget_usd, folders)[1:]]
+    return Command(argv, cwd, environment, prompt.encode("utf-8", "replace"), agent.format)
+
+
+def find_agent(agent: Agent, place: Place, path: str | None = None) -> str | None:
+    """The program of an agent; never our own stand-in, which leads to it."""
+    shims = str(place.workspace.shims)
+    searched = path or place.environment.get("PATH") or os.defpath
+    program = os.path.expanduser(agent.argv[0])
+    if "/" in program:
+        program = str(place.workspace.root / program)
+    return shutil.which(program, path=os.pathsep.join(part for part in searched.split(os.pathsep) if part != shims))
+
+
+def _guard_claude(environment: dict[str, str], own: Mapping[str, str], place: Place) -> None:
+    """Whatever the command starts, `sh -c` and scripts included: a `claude` in it is one without the interactive set-up."""
+    settings = place.settings
+    configured = _expanded(settings.config.agents["claude"].config_dir, place) or settings.env_file.get(CONFIG_DIR, "")
+    if CONFIG_DIR not in own:
+        environment.pop(CONFIG_DIR, None)
+        if configured:
+            environment[CONFIG_DIR] = configured
+    shims = place.workspace.shims
+    _write_shim(shims, configured)
+    environment["PATH"] = f"{shims}{os.pathsep}{environment.get('PATH') or os.defpath}"
+
+
+def _expanded(folder: str, place: Place) -> str:
+    """Relative to the workspace; `~` is the home of the environment that agents get."""
+    if not folder:
+        return ""
+    home = place.environment.get("HOME")
+    if home and (folder == "~" or folder.startswith("~/")):
+        folder = home + folder[1:]
+    return str(place.workspace.root / os.path.expanduser(folder))
+
+
+@cache
+def _write_shim(folder: Path, config_dir: str) -> None:
+    text = _SHIM.format(
+        names=" ".join(SESSION_VARIABLES),
+        prefixes="|".join(SESSION_PREFIXES),
+        config_dir=shlex.quote(config_dir),
+        variable=CONFIG_DIR,
+    )
+    path = folder / "claude"
+    try:
+        if path.read_text(encoding="utf-8") == text and os.access(path, os.X_OK):
+            return
+    except (OSError, ValueError):
+        pass  # not there yet, or spoilt
+    try:
+        make_private_dir(folder)
+        replace_file(path, text.encode(), PRIVATE_DIR)
+    except OSError as error:
+        raise CannotRun(f"{path}: can't be written: {error.strerror}") from None
+
+
+# `PATH` is searched for the next `claude` behind this one. Options come first: they are accepted before a subcommand too.
+_SHIM = """\
+#!/bin/sh
+# Written by Tickdown, first on the PATH of tasks: a `claude` that a task calls has nothing of an interactive session.
+unset {names}
+for name in $(env | sed -nE 's/^(({prefixes})[A-Za-z0-9_]*)=.*/\\1/p'); do unset "$name"; done
+if [ -z "${{{variable}+set}}" ] && [ -n {config_dir} ]; then export {variable}={config_dir}; fi
+here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd -P)
+left=$PATH:
+while [ -n "$left" ]; do
+    folder=${{left%%:*}}
+    left=${{left#*:}}
+    case $folder in */state/shims) continue ;; esac
+    [ -f "${{folder:-.}}/claude" ] && [ -x "${{folder:-.}}/claude" ] || continue
+    [ "$(CDPATH= cd -- "${{folder:-.}}" 2>/dev/null && pwd -P)" = "$here" ] && continue
+    for word in "$@"; do
+        [ "$word" = --strict-mcp-config ] && exec "${{folder:-.}}/claude" "$@"
+    done
+    exec "${{folder:-.}}/claude" --strict-mcp-config "$@"
+done
+echo "claude: command not found" >&2
+exit 127
+"""
 
 
 def _filled_request(request: Request, environment: Mapping[str, str]) -> dict[str, object]:

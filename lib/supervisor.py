@@ -86,7 +86,7 @@ class Supervisor:
             if not job.done and job.child is not None:
                 if event == "exit":
                     self.contained(job, job.on_exit, datetime.now(UTC), time.monotonic())
-                elif job.child.output_open:
+                elif job.child.open_outputs:
                     self.contained(job, job.on_output)
         self._obey_signals()
         monotonic = time.monotonic()
@@ -115,8 +115,7 @@ class Supervisor:
         for job in self.jobs:
             if job.child is None:
                 continue
-            if job.child.output_open:
-                sources[job.child.output] = (job, "output")
+            sources.update(dict.fromkeys(job.child.open_outputs, (job, "output")))
             if not job.child.exited:
                 sources[job.child.exit_descriptor] = (job, "exit")
         for descriptor in sources:

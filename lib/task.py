@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta, tzinfo
 
+from lib.agents import PRESETS
 from lib.blackout import Blackout, parse_blackout
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
@@ -17,8 +18,6 @@ from lib.zones import UnknownZone, get_zone
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
 RUNNERS = ("shell", "script", "http")
-RUNNERS_TEXT = "shell, script or http"
-LATER_RUNNERS = ("claude", "codex", "gemini")
 HTTP_FIELDS = ("url", "method", "headers", "body", "expect_status")
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 LARGEST_BODY = 64 * 1024
@@ -58,12 +57,16 @@ class Task:
     disabled_reason: DisabledReason | None = None
     run_as: str = "shell"
     command: str = ""
+    prompt: str = ""  # what an agent is told; from `prompt`, `command` or the body
     request: Request | None = None
     timeout: timedelta = timedelta(seconds=600)
     retries: int = 0
     retry_delay: timedelta = timedelta(0)
     rerun_interrupted: bool = True
     self_heal: bool = True
+    heal_paths: tuple[str, ...] = ()
+    budget_usd: float | None = None
+    budget_usd_per_day: float | None = None
     suspend_after: int = 10
     notify_on: NotifyOn = NotifyOn.FAILURE
     notify_to: str | None = None
@@ -87,7 +90,14 @@ class Task:
     @property
     def what(self) -> str:
         """What it runs, in one text."""
-        return f"{self.request.method} {self.request.url}" if self.request else self.command
+        if self.request:
+            return f"{self.request.method} {self.request.url}"
+        return self.prompt if self.agent else self.command
+
+    @property
+    def agent(self) -> str | None:
+        """The agent that does it, if one does."""
+        return None if self.run_as in RUNNERS else self.run_as
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +109,7 @@ class Surroundings:
     cwd_policies: Collection[str] = ()
     groups: Collection[str] = ()
     blackout: tuple[Blackout, ...] = ()
+    agents: Collection[str] = tuple(PRESETS)
 
 
 def valid_id(text: str) -> bool:
@@ -154,14 +165,18 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         title=_one_line(fields, "title") or task_id,
         enabled=fields.flag("enabled", True),
         disabled_reason=_read_disabled_reason(fields),
-        run_as=_read_run_as(fields),
+        run_as=_read_run_as(fields, known),
         command=fields.text("command"),
+        prompt=fields.text("prompt"),
         request=_read_request(fields),
         timeout=fields.seconds("timeout", timedelta(seconds=600)),
         retries=_read_retries(fields),
         retry_delay=fields.seconds("retry_delay", timedelta(0), allow_zero=True),
         rerun_interrupted=fields.flag("rerun_interrupted", True),
         self_heal=fields.flag("self_heal", True),
+        heal_paths=_read_heal_paths(fields),
+        budget_usd=fields.read("budget_usd", None, as_amount),
+        budget_usd_per_day=fields.read("budget_usd_per_day", None, as_amount),
         suspend_after=fields.whole("suspend_after", 10, least=1),
         notify_on=fields.choice("notify_on", NotifyOn.FAILURE, NotifyOn),
         notify_to=_read_name(fields, "notify_to", known.destinations, "notify.destinations"),
@@ -187,6 +202,11 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         fields.refuse("cwd_policy", "given together with cwd; keep one of the two")
     if task.min_interval and task.max_interval and task.min_interval > task.max_interval:
         fields.refuse("min_interval", "is longer than max_interval")
+    if task.agent is not None:
+        return _agent_task(fields, task)
+    for name in ("prompt", "budget_usd", "budget_usd_per_day"):
+        if (node := fields.given(name)) is not None and node.value != "":
+            fields.refuse(name, "is only for tasks of an agent (run_as: claude, …)")
     if task.run_as == "http":
         if task.command.strip():
             fields.refuse("command", "is not for run_as: http; say url, method, headers and body")
@@ -196,6 +216,22 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
     elif task.run_as == "script":
         _check_words(fields, task.command)
     return task
+
+
+def _agent_task(fields: Fields, task: Task) -> Task:
+    prompt = next((text for text in (task.prompt, task.command, task.body) if text.strip()), "")
+    if not prompt:
+        fields.refuse(
+            "prompt", f"required for run_as: {task.run_as}; or the text below the frontmatter says what to do"
+        )
+    return replace(task, prompt=prompt)
+
+
+def _read_heal_paths(fields: Fields) -> tuple[str, ...]:
+    paths = fields.texts("heal_paths")
+    if any(not path.strip() or set(path) & set("*?\n") for path in paths):
+        fields.refuse("heal_paths", "are names of files, one each; no patterns")
+    return paths
 
 
 def _read_id(fields: Fields) -> str:
@@ -245,12 +281,13 @@ def _read_disabled_reason(fields: Fields) -> DisabledReason | None:
     return fields.choice("disabled_reason", DisabledReason.BY_CHOICE, DisabledReason)
 
 
-def _read_run_as(fields: Fields) -> str:
+def _read_run_as(fields: Fields, known: Surroundings) -> str:
     run_as = fields.text("run_as", "shell")
-    if run_as in LATER_RUNNERS:
-        fields.refuse("run_as", f"{run_as!r} is {NOT_YET}; {RUNNERS_TEXT}")
-    elif run_as not in RUNNERS:
-        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, RUNNERS)}; {RUNNERS_TEXT}")
+    accepted = [*RUNNERS, *known.agents]
+    if run_as not in accepted:
+        listed = f"{', '.join(accepted[:-1])} or {accepted[-1]}"
+        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, accepted)}; {listed}")
+        return "shell"
     return run_as
 
 
@@ -388,15 +425,10 @@ def _read_later_fields(fields: Fields) -> None:
             fields.refuse(name, NOT_YET)
 
 
-def _texts(node: Node) -> None:
-    for item in [node] if node.kind == "scalar" else node.items or [node]:
-        if not (item.kind == "list" and not item.items):
-            as_text(item)
-
-
-def _amount(node: Node) -> None:
-    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or not 0 <= node.value < 1e9:
+def as_amount(node: Node) -> float | None:
+    if isinstance(node.value, bool) or not isinstance(node.value, (int, float)) or not 0 < node.value < 1e9:
         raise ValueError(f"{node.describe()} is not accepted; an amount in US dollars such as 0.50")
+    return float(node.value)
 
 
 def _mapping(node: Node) -> None:
@@ -411,10 +443,6 @@ def _statuses(node: Node) -> tuple[int, ...]:
 
 
 _LATER: dict[str, Callable[[Node], object]] = {
-    "prompt": as_text,
-    "heal_paths": _texts,
-    "budget_usd": _amount,
-    "budget_usd_per_day": _amount,
     "work_source": lambda node: _mapping(node) if node.kind == "map" else as_text(node),
     "allow_schedule": as_flag,
 }

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from lib.errors import TickdownError
 from lib.task import split_frontmatter
+from lib.workspace import replace_file
 from lib.yamltree import Node, YamlError, parse_yaml
 
 BOM = "\ufeff"
@@ -120,24 +120,73 @@ def _remove(text: str, offset: int, root: Node, name: str) -> str:
 
 
 def _replace(target: Path, content: bytes, before: os.stat_result) -> None:
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-            os.fchmod(descriptor, before.st_mode & 0o7777)
-            if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
-                os.fchown(descriptor, before.st_uid, before.st_gid)
-            file.flush()
-            os.fsync(descriptor)
+    def unchanged() -> None:
         now = target.stat()
         if (now.st_mtime_ns, now.st_ino, now.st_size) != (before.st_mtime_ns, before.st_ino, before.st_size):
             raise EditRefused(f"{target}: was changed by somebody else just now; nothing was written, try again")
-        os.rename(temporary, target)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    folder = os.open(target.parent, os.O_RDONLY)
+
+    owner = (before.st_uid, before.st_gid)
+    replace_file(target, content, before.st_mode & 0o7777, owner, check=unchanged)
+
+
+# --- what a healer may change ------------------------------------------------------------------------------------
+
+HEALABLE = ("command", "timeout", "env")
+
+
+def healed(original: str, edited_by_healer: str) -> str:
+    """The original with the healer's body and its `command`, `timeout` and `env`; every other byte of the frontmatter is
+    the original's. EditRefused if the two can't be brought together."""
+    bom = BOM if original.startswith(BOM) else ""
+    text, other = original.removeprefix(BOM), edited_by_healer.removeprefix(BOM)
     try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        theirs = _tree(other)
+        wanted = {**_plain(_tree(text)), **{name: value for name, value in _plain(theirs).items() if name in HEALABLE}}
+        wanted = {name: value for name, value in wanted.items() if name not in HEALABLE or name in theirs.entries}
+        for name in HEALABLE:
+            text = _with_block_of(text, other, name)
+        head, body = _head_length(text), _head_length(other)
+        text = text[:head] + other[body:]
+        if _plain(_tree(text)) != wanted:
+            raise EditRefused("its fields could not be told apart from the others")
+    except YamlError as error:
+        raise EditRefused(f"line {error.problem.line}: {error.problem.message}") from None
+    return bom + text
+
+
+def _head_length(text: str) -> int:
+    """Up to and with the `---` line that closes the frontmatter."""
+    yaml_text, _ = split_frontmatter(text)
+    at = text.index(yaml_text, text.index("---")) + len(yaml_text)
+    end = text.find("\n", text.index("---", at))
+    return len(text) if end < 0 else end + 1
+
+
+def _with_block_of(text: str, other: str, name: str) -> str:
+    """The text with one field, whole lines, as it stands in the other; without it, if it is not there."""
+    ours, theirs = _block(text, name), _block(other, name)
+    if ours is None and theirs is None:
+        return text
+    new = other[theirs[0] : theirs[1]] if theirs is not None else ""
+    if ours is not None:
+        same = theirs is not None and _plain(_tree(text)).get(name) == _plain(_tree(other)).get(name)
+        return text if same else text[: ours[0]] + new + text[ours[1] :]
+    yaml_text, _ = split_frontmatter(text)
+    at = text.index(yaml_text, text.index("---")) + len(yaml_text)
+    return text[:at] + new + text[at:]
+
+
+def _block(text: str, name: str) -> tuple[int, int] | None:
+    """Where the lines of a field begin and end."""
+    yaml_text, _ = split_frontmatter(text)
+    offset = text.index(yaml_text, text.index("---"))
+    root = parse_yaml(yaml_text)
+    if name not in root.entries:
+        return None
+    if root.flow:
+        raise EditRefused("the frontmatter is one line in braces")
+    start = text.rfind("\n", 0, offset + root.keys[name].start) + 1
+    end = offset + root.entries[name].end
+    if text[end - 1 : end] != "\n":  # a block ends at the beginning of the next line, everything else inside its own
+        end = text.find("\n", end) + 1
+    return start, end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import time
@@ -16,20 +17,26 @@ from lib import messages
 from lib.app import facts_as_synced, reject_past_dates, sync_catalog
 from lib.catalog import Catalog, TaskFile, load_catalog, load_file
 from lib.closing import write_closing
+from lib.comments import Action, understood
 from lib.context import Context
 from lib.cron import Cron
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, plan, spread_catch_ups
+from lib.heal import place_of
 from lib.housekeeping import prune_daily
 from lib.lock import TaskLock
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, dead_runs, recover
+from lib.remarks import need_an_agent
+from lib.runners import find_agent
 from lib.schedule import Interval, Reboot, parse_schedule
-from lib.store import hints, outbox, runs, tasks, ticks
+from lib.spending import left_to_spend
+from lib.steering import obey
+from lib.store import comments, heals, hints, outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
@@ -94,9 +101,21 @@ _OF_CLAIM = {
 }
 
 
-def decide(now: datetime, task: Task, facts: dict[str, Facts], boot: str) -> Decision:
+def decide(
+    now: datetime, task: Task, facts: dict[str, Facts], boot: str, hindrance: SkipReason | None = None
+) -> Decision:
     fact = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot)
-    return Decision(task, fact, plan(now, task, fact, boot))
+    return Decision(task, fact, plan(now, task, fact, boot, hindrance))
+
+
+def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:
+    """What keeps a task of an agent from starting."""
+    if task.agent is None:
+        return None
+    if find_agent(context.settings.config.agents[task.agent], place_of(context)) is None:
+        return SkipReason.MISSING_AGENT
+    left = left_to_spend(context, task, None, now)
+    return SkipReason.BUDGET_EXCEEDED if left is not None and left <= 0 else None
 
 
 def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
@@ -108,7 +127,7 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     facts, dead = facts_as_synced(context.db, catalog, now), dead_runs(context.db)
     report.dead = [run.task_id for run in dead]
     report.free_slots = context.settings.config.max_concurrent - len(runs.running_runs(context.db)) + len(dead)
-    report.decisions = [decide(now, task, facts, boot_id()) for task in catalog.tasks]
+    report.decisions = [decide(now, task, facts, boot_id(), hindrance(context, task, now)) for task in catalog.tasks]
     report.due = sum(1 for decision in report.decisions if decision.plan.starts)
     return report
 
@@ -191,6 +210,7 @@ class Tick:
             self._refuse_duplicates(now)
             return
         sync_catalog(context.db, self.catalog, now)
+        self._heed_comments(now)
         hints.clear_expired_hints(context.db, self.catalog.by_id, context.owner.host, now)
         self._recover(now)
         facts = tasks.all_facts(context.db)
@@ -206,12 +226,41 @@ class Tick:
 
     def _decided(self, task: Task, facts: dict[str, Facts], now: datetime) -> Decision | None:
         try:
-            return decide(now, task, facts, boot_id())
+            return decide(now, task, facts, boot_id(), self._hindrance(task, facts.get(task.id.lower()), now))
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             self.context.log.error("not_decided", task_id=task.id, traceback=traceback.format_exc())
             alert = messages.not_decided_alert(task, f"{type(error).__name__}: {error}")
             outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
             return None
+
+    def _hindrance(self, task: Task, facts: Facts | None, now: datetime) -> SkipReason | None:
+        """A task whose agent can't be found is paused until it can, and somebody is told once."""
+        reason = hindrance(self.context, task, now)
+        if facts is None or task.agent is None or not task.enabled:
+            return reason
+        if reason is SkipReason.MISSING_AGENT:
+            program = self.context.settings.config.agents[task.agent].argv[0]
+            alert = messages.missing_agent_alert(task, task.agent, program)
+            if facts.missing_agent != task.agent:
+                tasks.agent_missing(self.context.db, task.id, task.agent, alert, now)
+        elif facts.missing_agent is not None:
+            tasks.agent_found(self.context.db, task.id)
+        return reason
+
+    def _heed_comments(self, now: datetime) -> None:
+        """Plain commands that need not wait for the next run: /pause, /resume, /run."""
+        for key, unread in comments.unread(self.context.db).items():
+            task = self.catalog.by_id.get(key)
+            if task is None:
+                continue
+            for comment, wish in understood(unread, task.zone, now):
+                if wish.action is Action.SKIP:
+                    break  # what comes behind it is about the time after that
+                try:
+                    obey(self.context, task, comment, wish, now)
+                except TickdownError as error:
+                    self.context.log.error("comment_not_obeyed", task_id=task.id, error=str(error))
+                    break
 
     def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
         """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""
@@ -392,10 +441,13 @@ class Tick:
         if now - queued.decided_at > STALE_DECISION_AFTER and not self._still_wanted(queued, now):
             return Started.NO
         task, occurrence = queued.decision.task, queued.occurrence
+        if self._is_suspect(task):
+            return Started.NO
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
             return Started.NO
-        new = new_run(context, task, occurrence, now)
+        rung = Rung.COMMENTS if need_an_agent(context, task, occurrence.source) else Rung.RUN
+        new = new_run(context, task, occurrence, now, rung)
         claimed = self._claim(queued, new, now)
         if claimed is not runs.Claim.WON:
             lock.release()
@@ -409,9 +461,27 @@ class Tick:
             context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
         )  # fmt: skip
-        self.supervisor.contained(execution, execution.begin, Rung.RUN, now, time.monotonic())
+        self.supervisor.contained(execution, execution.begin, rung, now, time.monotonic())
         self.supervisor.add(execution)
         return Started.YES
+
+    def _is_suspect(self, task: Task) -> bool:
+        """While a healer is at work, a task file that somebody else than this program has touched since does not start: it
+        may be put back in a minute. It stays due."""
+        since = heals.running_since(self.context.db)
+        if since is None:
+            return False
+        path = self.context.workspace.root / task.path
+        try:
+            if path.stat().st_ctime <= since.timestamp():
+                return False
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        except OSError:
+            return True
+        if (task.path, digest) in heals.own_edits(self.context.db, since):
+            return False
+        self.context.log.warning("held", task_id=task.id, reason="its file was changed while a heal is going on")
+        return True
 
     def _claim(self, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
         decision, config = queued.decision, self.context.settings.config
@@ -438,7 +508,7 @@ class Tick:
         facts = tasks.facts(context.db, task.id)
         if file.task is None or facts is None or file.task.id != task.id:
             return None
-        return Decision(file.task, facts, plan(now, file.task, facts, boot_id()))
+        return Decision(file.task, facts, plan(now, file.task, facts, boot_id(), hindrance(context, file.task, now)))
 
     def _job_done(self, job: Job) -> None:
         if isinstance(job, HungRun):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
@@ -13,9 +13,10 @@ from typing import Any
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.ladder import Outcome
-from lib.model import Hint, Run, RunStatus, TaskState
+from lib.model import Comment, Hint, Run, RunStatus, TaskState
+from lib.outcomes import Outcome
 from lib.redact import Redactor
+from lib.store.tickets import TicketRow
 from lib.task import Task
 from lib.terminal import one_line, printable
 from lib.times import duration_text, in_words, iso, took
@@ -73,7 +74,7 @@ class Screen:
 
 
 # What a narrow terminal can do without, in this order; `--json` and a pipe always have all.
-_DISPENSABLE = ("TRIES", "SOURCE", "EXIT", "TOOK", "TITLE", "SCHEDULE")
+_DISPENSABLE = ("TRIES", "SOURCE", "EXIT", "TOOK", "COST", "TITLE", "SCHEDULE")
 _NARROWEST_NOTE = 24
 
 
@@ -240,12 +241,33 @@ def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
         "trace_id": run.trace_id,
         "error": run.error,
         "error_class": run.error_class,
+        "note": run.note,
         "follows": run.follows,
         "log": run.log,
+        "cost_usd": run.usage.cost_usd,
+        "input_tokens": run.usage.input_tokens,
+        "output_tokens": run.usage.output_tokens,
+        "session_id": run.usage.session_id,
     }
 
 
 RUN_COLUMNS = ("RUN", "TASK", "STATUS", "WHEN", "TOOK", "EXIT", "TRIES", "SOURCE", "NOTE")
+
+
+def runs_table(screen: Screen, runs: Sequence[Run], now: datetime, zone_of: Callable[[Run], tzinfo]) -> None:
+    """With a column for the cost where there is any."""
+    dear = any(run.usage.cost_usd is not None for run in runs)
+    columns = [*RUN_COLUMNS[:-1], *(["COST"] if dear else []), RUN_COLUMNS[-1]]
+    rows = []
+    for run in runs:
+        cells = run_row(run, now, zone_of(run))
+        cost = [usd(run.usage.cost_usd) if run.usage.cost_usd is not None else "-"] if dear else []
+        rows.append([*cells[:-1], *cost, cells[-1]])
+    screen.table(columns, rows)
+
+
+def usd(amount: float) -> str:
+    return f"${amount:.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.4f}"
 
 
 def run_row(run: Run, now: datetime, zone: tzinfo) -> list[str]:
@@ -267,7 +289,40 @@ def run_note(run: Run) -> str:
     times = f" ×{run.count}" if run.count > 1 else ""
     if run.status is RunStatus.MISSED:
         return f"not run: {run.count} missed"
-    return f"{run.reason or run.error or ''}{times}"
+    told = [text for text in (run.reason or run.error, run.note) if text]
+    return "; ".join(told) + times
+
+
+def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
+    ticket = row.ticket
+    return {
+        "id": row.id,
+        "task_id": ticket.task_id,
+        "kind": ticket.kind,
+        "title": ticket.title,
+        "body": ticket.body,
+        "run_id": ticket.run_id,
+        "error": ticket.error,
+        "tried": ticket.tried.splitlines(),
+        "command": ticket.command or None,
+        "opened_at": iso(row.opened_at, zone),
+        "updated_at": iso(row.updated_at, zone),
+        "closed_at": iso(row.closed_at, zone),
+        "notes": [{"at": iso(at, zone), "text": text} for at, text in row.notes],
+    }
+
+
+def comment_json(comment: Comment, zone: tzinfo) -> dict[str, Any]:
+    return {
+        "id": comment.id,
+        "task_id": comment.task_id,
+        "author": comment.author,
+        "by_a_person": comment.by_a_person,
+        "text": comment.text,
+        "at": iso(comment.at, zone),
+        "read_at": iso(comment.read_at, zone),
+        "answer": comment.answer,
+    }
 
 
 def verdict_line(task_id: str, run_id: str, outcome: Outcome, milliseconds: int | None) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import stat
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +37,18 @@ class Workspace:
     @property
     def locks(self) -> Path:
         return self.state / "locks"
+
+    @property
+    def shims(self) -> Path:
+        return self.state / "shims"
+
+    @property
+    def heals(self) -> Path:
+        return self.state / "heals"
+
+    @property
+    def audit_log(self) -> Path:
+        return self.logs / "self-heal-audit.log"
 
     @property
     def config_file(self) -> Path:
@@ -82,6 +96,36 @@ def make_private_dir(path: Path) -> None:
 def private_opener(path: str, flags: int) -> int:
     """For open(..., opener=private_opener): new files are 0600 and a symbolic link is never followed."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+
+
+def replace_file(
+    path: Path,
+    content: bytes,
+    mode: int,
+    owner: tuple[int, int] | None = None,
+    check: Callable[[], None] | None = None,
+) -> None:
+    """Whole or not at all: written beside it, synced, renamed over whatever is there. `check` has the last word."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(content)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(descriptor, *owner)
+            os.fchmod(descriptor, mode)
+            file.flush()
+            os.fsync(descriptor)
+        if check is not None:
+            check()
+        os.rename(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 class UnsafeFile(Exception):
@@ -168,3 +212,13 @@ def fill(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
         return environment.get(match[1], "")
 
     return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value, text), missing
+
+
+def who_am_i() -> str:
+    """The task in whose run this is said, or the user."""
+    if inside := os.environ.get("TICKDOWN_TASK_ID"):
+        return f"task {inside[:64]}"
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -13,27 +14,28 @@ from typing import Any, TextIO
 
 from lib.app import App, reject_past_dates, sync_catalog
 from lib.catalog import Catalog
+from lib.closing import edit_file
 from lib.context import Context
 from lib.crash import replace_and_report
 from lib.deliver import deliver
-from lib.errors import Exit, NotSupportedYet, TickdownError
+from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, is_spent
+from lib.heal import why_no_heal
 from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
-from lib.model import Facts, Occurrence, Run, Rung, RunStatus, Source
+from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
 from lib.process import is_alive
 from lib.recover import recover
-from lib.runners import CannotRun, prepare
+from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
 from lib.store import runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
-from lib.taskfile import set_fields
 from lib.terminal import PrintableStream, one_line
 from lib.termination import Termination
-from lib.tick import Decision, Report, Tick, dry_run
+from lib.tick import Decision, Report, Tick, dry_run, hindrance
 from lib.times import duration_text, in_words, iso
 from lib.views import Screen, action_word, done, duration_ms, run_json, verdict_line
 from lib.zones import get_zone
@@ -171,20 +173,25 @@ def _reason(what: Plan) -> str:
 
 
 def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_dry_run: bool) -> Exit:
-    if heal:
-        raise NotSupportedYet("--heal")
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     if is_dry_run:
         return _show_command(app, screen, task)
     sync_catalog(db, catalog, now)
+    context = app.context(db)
+    if hindrance(context, task, now) is SkipReason.BUDGET_EXCEEDED:
+        raise TickdownError(
+            f"{task.id}: the budget is used up (budget_usd_per_day); `scheduler.py costs` shows what was spent"
+        )
+    if heal and (why := why_no_heal(context, task, now)) is not None:
+        print(f"scheduler.py: --heal has no effect: {why}", file=sys.stderr)
     occurrence = _manual_occurrence(task, key, now)
     if key is not None:
         earlier = runs.run_by_key(db, occurrence.key)
         if earlier is not None:
             return _already_done(screen, task, key, earlier)
-    execution = _begin(app, db, task, occurrence, Facts(task.id, armed_at=now), screen, now)
+    execution = _begin(app, db, task, occurrence, Facts(task.id, armed_at=now), screen, now, heal=heal)
     if execution is None:
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
@@ -208,7 +215,7 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     if is_spent(task, facts):
         # Before the run, so that the next tick may go on with it should this process die.
         if not task.enabled:
-            set_fields(app.workspace.root / task.path, {"enabled": "true", "disabled_reason": None}, task.id)
+            edit_file(app.context(db), task, {"enabled": "true", "disabled_reason": None}, now)
             task = replace(task, enabled=True, disabled_reason=None)
         tasks.reopen(db, task.id, now)
     at = failed.last_scheduled_for or failed.scheduled_for or now
@@ -221,8 +228,9 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
 
 
 def _begin(
-    app: App, db: Database, task: Task, occurrence: Occurrence, facts: Facts, screen: Screen, now: datetime
-) -> Execution | None:
+    app: App, db: Database, task: Task, occurrence: Occurrence, facts: Facts, screen: Screen, now: datetime, *,
+    heal: bool = False,
+) -> Execution | None:  # fmt: skip
     """Lock and claim, whatever the slots; None if somebody else was faster."""
     context = app.context(db)
     lock = TaskLock(app.workspace.locks, task.id)
@@ -233,7 +241,9 @@ def _begin(
         lock.release()
         return None
     echo = Echo(sys.stderr if screen.as_json else sys.stdout)
-    return Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id, echo=echo)
+    return Execution(
+        context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id, may_heal=heal, echo=echo
+    )
 
 
 def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
@@ -311,7 +321,7 @@ def _verdict(db: Database, screen: Screen, task: Task, execution: Execution, rec
 
 def _show_command(app: App, screen: Screen, task: Task) -> Exit:
     try:
-        command = prepare(task, app.workspace, app.settings.config.cwd_policies, app.settings.environment, {})
+        command = prepare(task, Place(app.workspace, app.settings), {})
     except CannotRun as error:
         raise TickdownError(str(error)) from None
     added = {name: command.environment[name] for name in task.env}
@@ -320,10 +330,13 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
         screen.json({
             "task_id": task.id, "argv": command.argv, "cwd": str(command.cwd), "env": added,
             "timeout_s": task.timeout.total_seconds(), "retries": task.retries,
+            "stdin": command.stdin.decode("utf-8", "replace") if command.stdin is not None else None,
         })  # fmt: skip
-    words = " ".join(command.argv) if task.request is None else task.what
+    words = shlex.join(command.argv) if task.request is None else task.what
     screen.line(f"would run  {one_line(words, 500)}")
     screen.line(f"in         {command.cwd}")
+    if command.stdin is not None:
+        screen.line("told       " + one_line(command.stdin.decode("utf-8", "replace"), 500))
     for name, value in added.items():
         screen.line(f"env        {name}={one_line(value)}")
     screen.line(f"limits     timeout {duration_text(task.timeout)}, retries {task.retries}")

@@ -13,7 +13,8 @@ from pathlib import Path
 from lib.app import App, sync_catalog, task_view
 from lib.catalog import is_task_file
 from lib.cron import ScheduleError
-from lib.errors import Exit, NotSupportedYet, TickdownError
+from lib.errors import Exit, TickdownError
+from lib.heal import note_own_edit
 from lib.schedule import OneShot, parse_schedule
 from lib.store import tasks
 from lib.task import Task, parse_task, valid_id
@@ -37,12 +38,14 @@ def add(
     task_id: str | None,
 ) -> Exit:
     """Written only if the file would be accepted; the task is met at once, so that `in 30 minutes` counts from now."""
-    if agent is not None:
-        raise NotSupportedYet("--as")
-    work = {"command": command} if url is None else {"run_as": "http", "url": url}
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     schedule, message = split_sentence(sentence)
+    work: dict[str, str | None] = {"command": command} if url is None else {"run_as": "http", "url": url}
+    if agent is not None:
+        if not message:
+            raise TickdownError(f"--as: the message behind the colon is what {agent} is told; {USAGE}", Exit.USAGE)
+        work = {"run_as": agent, "prompt": message}
     name = task_id or slug(message or command or url or "")
     if not valid_id(name):
         hint = "letters, digits, '.', '_' and '-', at most 64" if task_id else "give one with --id"
@@ -58,6 +61,7 @@ def add(
     text = file_text(name, schedule, message, work)
     task = _accepted(app, path, text, now)
     _write(path, text)
+    note_own_edit(app.context(db), path, now)
     tasks.forget(db, name, now)  # `in 30 minutes` counts from now, whatever had this name before
     sync_catalog(db, app.catalog(), now)
     app.log.info("added", task_id=task.id, path=task.path)

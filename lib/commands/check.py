@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import stat
 import sys
@@ -17,18 +18,20 @@ from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
 from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
+from lib.guard import never_edited
+from lib.heal import midnight, place_of
 from lib.model import RunStatus, TicketKind
 from lib.recover import dead_runs
-from lib.runners import CannotRun, working_folder
+from lib.runners import CannotRun, find_agent, working_folder
 from lib.schedule import OneShot
-from lib.store import outbox, runs, tasks, ticks
+from lib.store import costs, outbox, runs, tasks, ticks
 from lib.store.database import Database
-from lib.store.tickets import open_tickets
+from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import one_line
 from lib.tick import OUTAGE_AFTER
 from lib.times import in_words
-from lib.views import Screen
+from lib.views import Screen, usd
 from lib.workspace import Workspace, fill
 from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
@@ -48,6 +51,7 @@ def validate(app: App, screen: Screen, paths: list[str], settings_problems: list
     problems = [(file.path, problem) for file in files for problem in file.problems]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _surroundings_warnings(app, task)]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _clock_warnings(task, now)]
+    problems += [(task.path, problem) for task in catalog.tasks for problem in _agent_warnings(app, task)]
     problems += list(_duplicates(catalog))
     problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
     problems.sort(key=lambda pair: (pair[0], pair[1].line))
@@ -140,6 +144,33 @@ def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:
         yield Problem(task.lines.get(field, 1), field, str(error).removeprefix("cwd: "), warning=True)
 
 
+# Where no stand-in on the PATH of the task can see to it that the agent has nothing of an interactive session.
+_UNGUARDED = (
+    (r"\bsudo\b[^;|&\n]*\bclaude\b", "sudo claude: sudo has a PATH and a home of its own"),
+    (r"\bssh\b[^;|\n]*\bclaude\b", "ssh … claude: it runs on another machine"),
+    (r"(?<![\w.$-])[\w.~/${}-]*/claude(?![\w./-])", "claude by its path: it is not looked for on the PATH"),
+)
+
+
+def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
+    """Agents that nothing here can keep apart from interactive sessions, and files that no healer will edit."""
+    line = task.lines.get("command", 1)
+    for pattern, words in _UNGUARDED if task.agent is None else ():
+        if re.search(pattern, task.command):
+            yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
+            break
+    root = app.workspace.root
+    for name in task.heal_paths:
+        path = root / os.path.expanduser(name)
+        reason = never_edited(path.resolve(), app.workspace, (root / task.path).resolve())
+        if reason is None and path.exists() and not path.is_file():
+            reason = "is not a file"
+        if reason is not None:
+            yield Problem(
+                task.lines.get("heal_paths", 1), "heal_paths", f"{name!r} {reason}: never edited", warning=True
+            )
+
+
 # --- doctor ----------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +225,28 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield _telegram(app, db)
     if app.settings.config.ping_url:
         yield Finding("ping", True, "every tick calls ping_url")
-    yield Finding("healing", True, "self-healing is off (not available in this version)")
+    yield from _agents(context, catalog, now)
+
+
+def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
+    config, place = context.settings.config, place_of(context)
+    used = sorted({task.agent for task in catalog.tasks if task.agent and task.enabled})
+    for name in used:
+        program = find_agent(config.agents[name], place)
+        missing = f"{config.agents[name].argv[0]} is not on the PATH: its tasks wait"
+        yield Finding("agent", program is not None, f"{name}: {program or missing}")
+    if config.healer is None:
+        yield Finding("healing", True, "self-healing is off; `healer: claude` in config.yaml switches it on (README)")
+        return
+    program = find_agent(config.agents[config.healer], place)
+    if program is None:
+        missing = config.agents[config.healer].argv[0]
+        yield Finding("healing", False, f"healer: {config.healer}: {missing} is not on the PATH, so nothing is healed")
+    else:
+        yield Finding("healing", True, f"{config.healer} ({program}) repairs failing tasks")
+    if config.budget_usd_per_day is not None:
+        spent = costs.spent(context.db, midnight(context, now))
+        yield Finding("budget", True, f"{usd(spent)} of {usd(config.budget_usd_per_day)} spent today")
 
 
 def _workspace(workspace: Workspace) -> Finding:
@@ -273,7 +325,8 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
     if failing:
         yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID", note=True)
-    for _, ticket, opened in open_tickets(context.db):
+    for row in list_tickets(context.db):
+        ticket, opened = row.ticket, row.opened_at
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
         yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import sys
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,17 @@ from lib.app import App, check_known, facts_as_synced, find_run, task_view, task
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
+from lib.heal import midnight
+from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.schedule import OneShot
-from lib.store import runs, tasks
+from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
-from lib.store.tickets import open_tickets
+from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import PrintableStream, one_line
 from lib.times import duration_text, iso, maybe_from_store, parse_duration, parse_moment, took
 from lib.views import (
-    RUN_COLUMNS,
     TASK_COLUMNS,
     Screen,
     TaskView,
@@ -33,9 +35,11 @@ from lib.views import (
     rejected_json,
     rejected_row,
     run_json,
-    run_row,
+    runs_table,
     say_duplicates,
     text_block,
+    ticket_json,
+    usd,
     when,
 )
 from lib.wording import reading
@@ -83,7 +87,7 @@ def history(app: App, screen: Screen, task_id: str | None, limit: int, status: s
     if screen.as_json:
         screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found])
     elif found:
-        screen.table(RUN_COLUMNS, [run_row(run, now, zones.get(run.task_id.lower(), default)) for run in found])
+        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default))
     else:
         screen.line("no runs match" if task_id or status or since else "no runs yet")
     return Exit.OK
@@ -114,14 +118,11 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     facts = facts_as_synced(db, catalog, now).get(task.id.lower())
     view = task_view(task, facts, runs.last_run_of(db, task.id), now)
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
-    tickets = open_tickets(db, task.id)
+    tickets = list_tickets(db, task.id)
     if screen.as_json:
         document = {**view.json(), **_details_json(task, facts)}
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
-        document["tickets"] = [
-            {"kind": ticket.kind, "title": ticket.title, "body": ticket.body, "opened_at": iso(opened, task.zone)}
-            for _, ticket, opened in tickets
-        ]
+        document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
         document["warnings"] = _warnings(catalog, task)
         screen.json(document)
         return Exit.OK
@@ -129,11 +130,14 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         screen.line(f"{name:<10} {value}")
     for warning in _warnings(catalog, task):
         screen.line(f"{'warning':<10} {one_line(warning)}")
-    for _, ticket, opened in tickets:
-        screen.line(f"{'ticket':<10} {one_line(ticket.title)}, opened {when(opened, now, task.zone)}")
+    for row in tickets:
+        opened = when(row.opened_at, now, task.zone)
+        screen.line(f"{'ticket':<10} {row.id}: {one_line(row.ticket.title)}, opened {opened}")
+    for comment in comments.unread_of(db, task.id):
+        screen.line(f"{'comment':<10} {one_line(comment.author)}: {one_line(comment.text)}")
     if recent:
         screen.line()
-        screen.table(RUN_COLUMNS, [run_row(run, now, task.zone) for run in recent])
+        runs_table(screen, recent, now, lambda run: task.zone)
     if view.last_run is not None:
         _show_attempts(screen, db, view.last_run)
     return Exit.OK
@@ -160,6 +164,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
         ),
     ]
     rows += _bounds_rows(task)
+    rows += _agent_rows(view, facts, now)
     if task.tags:
         rows.append(("tags", one_line(", ".join(task.tags))))
     for hint in facts.hints if facts is not None else ():
@@ -167,6 +172,23 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
             rows.append(("hint", hint_words(hint, task, now)))
     if facts is not None and facts.failures:
         rows.append(("failing", f"{facts.failures} in a row, the first {when(facts.incident_since, now, task.zone)}"))
+    return rows
+
+
+def _agent_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
+    task, rows = view.task, []
+    if facts is not None and facts.missing_agent:
+        rows.append(("waits", f"its agent {facts.missing_agent} is not installed"))
+    budgets = {"a run": task.budget_usd, "a day": task.budget_usd_per_day}
+    limits = [f"{usd(amount)} {per}" for per, amount in budgets.items() if amount is not None]
+    if limits:
+        rows.append(("budget", ", ".join(limits)))
+    if facts is not None and facts.probation is not None and on_probation(facts, now):
+        probation = facts.probation
+        until = when(probation.until, now, task.zone)
+        rows.append(
+            ("probation", f"healed in run {probation.run_id}; ends after {probation.left} clean runs, or {until}")
+        )
     return rows
 
 
@@ -194,8 +216,9 @@ def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
     for row in runs.attempts_of(db, run.run_id):
         ended = f" exit {row['exit_code']}" if row["exit_code"] is not None else ""
         ended = f" signal {row['signal']}" if row["signal"] else ended
-        error = f": {one_line(row['error'])}" if row["error"] else ""
-        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']}{ended}{error}")
+        error = f": {one_line(row['note'] or row['error'], 300)}" if row["note"] or row["error"] else ""
+        cost = f" {usd(row['cost_usd'])}" if row["cost_usd"] is not None else ""
+        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']}{ended}{cost}{error}")
     if run.summary:
         screen.line(text_block("\n".join(run.summary.rstrip().splitlines()[-10:])))
 
@@ -217,29 +240,79 @@ def _details_json(task: Task, facts: Facts | None) -> dict[str, Any]:
         "blackout": [blackout.text for blackout in task.blackout],
         "hints": [hint_json(hint, task.zone) for hint in (facts.hints if facts else ())],
         "body": task.body,
+        "prompt": task.prompt or None,
+        "self_heal": task.self_heal,
+        "heal_paths": list(task.heal_paths),
+        "budget_usd": task.budget_usd,
+        "budget_usd_per_day": task.budget_usd_per_day,
+        "missing_agent": facts.missing_agent if facts else None,
+        "probation": _probation_json(facts, task.zone),
         "failures": facts.failures if facts else 0,
         "failing_since": iso(facts.incident_since, task.zone) if facts and facts.failures else None,
         "paused_until": iso(facts.paused_until, task.zone) if facts else None,
     }
 
 
+def _probation_json(facts: Facts | None, zone: tzinfo) -> dict[str, Any] | None:
+    if facts is None or facts.probation is None:
+        return None
+    probation = facts.probation
+    return {"run_id": probation.run_id, "left": probation.left, "until": iso(probation.until, zone)}
+
+
 def _run_with_attempts(db: Database, run: Run, zone: tzinfo) -> dict[str, Any]:
     return {
         **run_json(run, zone),
         "summary": run.summary,
+        "result": run.usage.text,
         "attempt_details": [_attempt_json(row, zone) for row in runs.attempts_of(db, run.run_id)],
     }
 
 
 def _attempt_json(row: sqlite3.Row, zone: tzinfo) -> dict[str, Any]:
-    names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error",
-             "log_start", "log_end")  # fmt: skip
+    names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error", "note",
+             "log_start", "log_end", "input_tokens", "output_tokens", "cost_usd", "session_id")  # fmt: skip
     times = {name: iso(maybe_from_store(row[name]), zone) for name in ("started_at", "finished_at")}
     return {name: row[name] for name in names} | times
 
 
 def _warnings(catalog: Catalog, task: Task) -> list[str]:
     return next((file.warnings for file in catalog.files if file.path == task.path), [])
+
+
+# --- costs -----------------------------------------------------------------------------------------------------
+
+
+def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
+    """What agents have cost, by day and task."""
+    now, zone = datetime.now(UTC), get_zone(app.settings.config.timezone)
+    start = _since(since, app, now) or now - timedelta(days=30)
+    context = app.context(app.database())
+    found = costs.by_task_and_day(context.db, start, zone)
+    total, today = sum(cost.cost_usd for cost in found), costs.spent(context.db, midnight(context, now))
+    limit = app.settings.config.budget_usd_per_day
+    if screen.as_json:
+        document = {"since": iso(start, zone), "total_usd": total, "today_usd": today, "budget_usd_per_day": limit}
+        screen.json(document | {"costs": [asdict(cost) for cost in found]})
+        return Exit.OK
+    if found:
+        screen.table(
+            ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT"),
+            [
+                [
+                    cost.day,
+                    cost.task_id,
+                    str(cost.calls),
+                    usd(cost.cost_usd),
+                    str(cost.input_tokens),
+                    str(cost.output_tokens),
+                ]
+                for cost in found
+            ],
+        )
+    of = f" of {usd(limit)}" if limit is not None else ""
+    screen.line(f"{usd(total)} since {when(start, now, zone)}; {usd(today)}{of} today")
+    return Exit.OK
 
 
 # --- logs ------------------------------------------------------------------------------------------------------

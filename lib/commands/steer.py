@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import os
-import pwd
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lib.app import App, sync_catalog
+from lib.closing import edit_file
+from lib.context import Context
 from lib.errors import Exit, TickdownError
-from lib.governor import forecast, is_spent, paused
-from lib.model import DisabledReason, Facts, Hint, HintKind
+from lib.governor import forecast
+from lib.model import DisabledReason, Hint, HintKind
 from lib.phrases import read_moment
 from lib.process import boot_id
-from lib.schedule import SHORTEST, OneShot
+from lib.schedule import SHORTEST
+from lib.steering import let_run
 from lib.store import hints, tasks
 from lib.store.database import Database
 from lib.task import Task
-from lib.taskfile import set_fields
 from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration, to_milliseconds
 from lib.views import Screen, done, hint_json, hint_words, when
+from lib.workspace import who_am_i
 
 LONGEST_REASON = 500
 
@@ -37,7 +38,7 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
             f"{task.id} does not run anyway ({reason}); `scheduler.py resume {task.id}` lets it run again"
         )
     if end is None:
-        _disable(app, task, DisabledReason.PAUSED)
+        _disable(app.context(db), task, DisabledReason.PAUSED, now)
         message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
     else:
         sync_catalog(db, catalog, now)
@@ -47,8 +48,8 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     return done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
 
 
-def _disable(app: App, task: Task, reason: DisabledReason) -> None:
-    set_fields(app.workspace.root / task.path, {"enabled": "false", "disabled_reason": reason}, task.id)
+def _disable(context: Context, task: Task, reason: DisabledReason, now: datetime) -> None:
+    edit_file(context, task, {"enabled": "false", "disabled_reason": reason}, now)
 
 
 def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -> datetime | None:
@@ -62,46 +63,9 @@ def resume(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     sync_catalog(db, catalog, now)
-    facts = tasks.facts(db, task.id)
-    spent = _is_spent(task, facts)
-    _refuse_past(task, facts, now)
-    if not task.enabled or task.disabled_reason is not None:
-        changes: dict[str, str | None] = {"disabled_reason": None}
-        if not task.enabled:
-            changes["enabled"] = "true"
-        set_fields(app.workspace.root / task.path, changes, task.id)
-    if spent:
-        tasks.go_on(db, task.id)
-    else:
-        tasks.resume(db, task, now, boot_id())
-    app.log.info("resumed", task_id=task.id)
+    spent = let_run(app.context(db), task, now)
     message = f"{task.id} is active again; {'what is left of its one run goes on' if spent else 'counted from now'}"
     return done(screen, message, {"task_id": task.id})
-
-
-def _is_spent(task: Task, facts: Facts | None) -> bool:
-    """Whether the run of a one-shot is behind it, but for a retry to come. If nothing is to come, resuming changes
-    nothing: it comes again only by `retry`, or with another schedule."""
-    if facts is None or not is_spent(task, facts):
-        return False
-    if not facts.running and facts.retry_at is None:
-        raise TickdownError(
-            f"{task.id} was to run once and has ({task.disabled_reason or 'no run is to come'}); give it another schedule, run it again "
-            f"with `scheduler.py run {task.id}`, or if it failed with `scheduler.py retry {task.id}`"
-        )
-    return True
-
-
-def _refuse_past(task: Task, facts: Facts | None, now: datetime) -> None:
-    """Resuming counts from now, so the one moment of a one-shot would be lost without a trace."""
-    if facts is None or not isinstance(task.schedule, OneShot) or is_spent(task, facts):
-        return
-    at = task.schedule.moment(facts.anchored_at or facts.armed_at)
-    if at <= now and (not task.enabled or paused(now, facts)):
-        raise TickdownError(
-            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `scheduler.py run {task.id}`, or give "
-            "it another schedule"
-        )
 
 
 def cancel(app: App, screen: Screen, task_id: str) -> Exit:
@@ -110,7 +74,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     sync_catalog(db, catalog, now)
-    _disable(app, task, DisabledReason.RETIRED)
+    _disable(app.context(db), task, DisabledReason.RETIRED, now)
     tasks.retire(db, task.id, now)
     app.log.info("cancelled", task_id=task.id)
     facts = tasks.facts(db, task.id)
@@ -162,7 +126,7 @@ def hint(
 
 def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reason: str, now: datetime) -> list[Hint]:
     until = now + _duration("--for", for_) if for_ is not None else None
-    author, given = _author(), []
+    author, given = one_line(who_am_i(), 80), []
     if every is not None:
         interval = _duration("--every", every)
         if interval < SHORTEST:
@@ -174,16 +138,6 @@ def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reas
             raise TickdownError(f"--for: the hint would run out before {at!r}", Exit.USAGE)
         given.append(Hint(HintKind.ONE_SHOT, now, at=moment, until=until, reason=reason, author=author))
     return given
-
-
-def _author() -> str:
-    """The task in whose run this was said, or the user."""
-    if inside := os.environ.get("TICKDOWN_TASK_ID"):
-        return f"task {one_line(inside, 64)}"
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
 
 
 def _say_next(screen: Screen, db: Database, task: Task, message: str, now: datetime) -> Exit:

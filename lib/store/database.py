@@ -127,6 +127,28 @@ class Database:
     def close(self) -> None:
         self.connection.close()
 
+    def copy_to(self, path: Path) -> None:
+        """All of it as it is now, in a file of its own that only its owner can read."""
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE))
+        target = sqlite3.connect(path, isolation_level=None)
+        try:
+            self.connection.backup(target)
+        finally:
+            target.close()
+
+    def put_in_place(self, copy: Path, now: datetime) -> Path | None:
+        """The copy becomes the database; what was there is set aside (its name, if there was anything)."""
+        self.connection.close()
+        aside = _set_aside(self.path, now) if self.path.exists() else None
+        for suffix in ("-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)  # of a database that is gone
+        os.replace(copy, self.path)
+        self.connection = self._open(self.path)
+        self.connection.row_factory = sqlite3.Row
+        self._use_wal()
+        self._prepare()
+        return aside
+
 
 def _statements(script: str) -> Iterator[str]:
     """The single statements of a script: `executescript` would commit the transaction it is called in."""

@@ -16,18 +16,22 @@ from lib.times import to_store
 
 
 def give_hints(db: Database, task_id: str, given: Iterable[Hint]) -> None:
+    with db.transaction() as connection:
+        put_hints(connection, task_id, given)
+
+
+def put_hints(connection: sqlite3.Connection, task_id: str, given: Iterable[Hint]) -> None:
     """Each in place of an earlier one of its kind."""
     rows = [
         (task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
          to_store(hint.given_at), to_store(hint.until) if hint.until else None, hint.reason, hint.author)
         for hint in given
     ]  # fmt: skip
-    with db.transaction() as connection:
-        connection.executemany(
-            "INSERT OR REPLACE INTO hints (task_id, kind, every_s, at, given_at, until, reason, author)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            rows,
-        )
+    connection.executemany(
+        "INSERT OR REPLACE INTO hints (task_id, kind, every_s, at, given_at, until, reason, author)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        rows,
+    )
 
 
 def clear_hints(db: Database, task: Task, now: datetime) -> int:

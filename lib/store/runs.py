@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,22 +10,27 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from lib.governor import Unrun, occurrence_key
-from lib.ladder import Outcome, Verdict
+from lib.ladder import Verdict
 from lib.model import (
     FAILURES,
+    NO_USAGE,
     Alert,
     ChainOn,
     DisabledReason,
     Facts,
+    Modification,
     Occurrence,
     Owner,
+    Probation,
     Run,
     Rung,
     RunStatus,
     SkipReason,
     Source,
     Ticket,
+    Usage,
 )
+from lib.outcomes import Outcome
 from lib.store import outbox, tasks
 from lib.store.database import Database
 from lib.store.tickets import note_on_tickets, open_ticket
@@ -48,6 +54,7 @@ class NewRun:
     trace_id: str
     log: str
     group: str | None = None
+    rung: Rung = Rung.RUN
 
 
 def claim(
@@ -94,7 +101,7 @@ def claim(
              to_store(occurrence.at) if regular else None, to_store(now), new.owner.host, new.owner.pid,
              new.owner.started, new.owner.boot_id, to_store(now), new.trace_id, new.log, occurrence.follows, new.group),
         )  # fmt: skip
-        _insert_attempt(connection, new.run_id, 1, Rung.RUN, now)
+        _insert_attempt(connection, new.run_id, 1, new.rung, now)
     return Claim.WON
 
 
@@ -236,40 +243,62 @@ def _insert_attempt(connection: sqlite3.Connection, run_id: str, number: int, ru
 
 
 def start_attempt(db: Database, run_id: str, number: int, rung: Rung, owner: Owner, now: datetime) -> bool:
-    """A further attempt of a run that is still ours to run; False if it was stopped or taken over."""
     with db.transaction() as connection:
-        alive = connection.execute(
-            "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND owner_pid = ?"
-            " AND owner_started = ?",
-            (number, run_id, owner.pid, owner.started),
-        )
-        if alive.rowcount != 1:
-            return False
-        _insert_attempt(connection, run_id, number, rung, now)
+        return insert_attempt(connection, run_id, number, rung, owner, now)
+
+
+def insert_attempt(
+    connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, owner: Owner, now: datetime
+) -> bool:
+    """A further attempt of a run that is still ours to run; False if it was stopped or taken over."""
+    alive = connection.execute(
+        "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND owner_pid = ?"
+        " AND owner_started = ?",
+        (number, run_id, owner.pid, owner.started),
+    )
+    if alive.rowcount != 1:
+        return False
+    _insert_attempt(connection, run_id, number, rung, now)
     return True
 
 
 def finish_attempt(
-    db: Database, run_id: str, number: int, outcome: Outcome, span: tuple[int, int] | None, now: datetime
+    db: Database,
+    run_id: str,
+    number: int,
+    outcome: Outcome,
+    span: tuple[int, int] | None,
+    now: datetime,
+    note: str = "",
 ) -> None:
     with db.transaction() as connection:
-        _end_attempt(connection, run_id, number, outcome, span, now)
+        end_attempt(connection, run_id, number, outcome, span, now, note)
 
 
-def _end_attempt(
+def end_attempt(
     connection: sqlite3.Connection,
     run_id: str,
     number: int,
     outcome: Outcome,
     span: tuple[int, int] | None,
     now: datetime,
+    note: str = "",
 ) -> None:
-    connection.execute(
+    used = outcome.usage
+    ended = connection.execute(
         "UPDATE attempts SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, log_start = ?,"
-        " log_end = ? WHERE run_id = ? AND number = ? AND status = 'running'",
+        " log_end = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, session_id = ?, note = ?"
+        " WHERE run_id = ? AND number = ? AND status = 'running'",
         (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
-         span[0] if span else None, span[1] if span else None, run_id, number),
+         span[0] if span else None, span[1] if span else None, used.input_tokens, used.output_tokens, used.cost_usd,
+         used.session_id, note or None, run_id, number),
     )  # fmt: skip
+    if ended.rowcount == 1 and used != NO_USAGE:
+        connection.execute(
+            "UPDATE task_runs SET (input_tokens, output_tokens, cost_usd) = (SELECT SUM(input_tokens), SUM(output_tokens),"
+            " SUM(cost_usd) FROM attempts WHERE attempts.run_id = task_runs.run_id) WHERE run_id = ?",
+            (run_id,),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,20 +318,24 @@ class Ending:
     note: str | None = None
     retry_at: datetime | None = None
     retries_used: int = 0
+    reason: SkipReason | None = None  # of a run that a comment kept from being one
+    story: str | None = None  # what else is worth telling
 
 
 def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) -> bool:
     """False if somebody else has ended this run already: then nothing is changed."""
     outcome = ending.outcome
     ended = connection.execute(
-        "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?"
-        " WHERE run_id = ? AND status = 'running'",
+        "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
+        " session_id = ?, result = ?, reason = ?, note = ? WHERE run_id = ? AND status = 'running'",
         (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
-         ending.summary, ending.run_id),
+         ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
+         ending.run_id),
     )  # fmt: skip
     if ended.rowcount != 1:
         return False
-    _end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
+    if ending.outcome.status is not RunStatus.SKIPPED:  # then the attempt that found so has ended before
+        end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
     if ending.source is not Source.MANUAL:
         connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (to_store(now), ending.task_id))
     if ending.retry_at is not None:
@@ -314,9 +347,9 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     if verdict is not None:
         connection.execute(
             "UPDATE tasks SET failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
-            " closing = COALESCE(?, closing) WHERE id = ?",
+            " closing = COALESCE(?, closing), probation_run = ?, probation_left = ?, probation_until = ? WHERE id = ?",
             (verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
-             verdict.closing, ending.task_id),
+             verdict.closing, *_probation_values(verdict.probation), ending.task_id),
         )  # fmt: skip
         _tell_those_after(connection, ending, now)
     for alert in ending.alerts:
@@ -326,6 +359,25 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     if ending.note:
         note_on_tickets(connection, ending.task_id, ending.note, now)
     return True
+
+
+def _probation_values(probation: Probation | None) -> tuple[object, ...]:
+    return (None, None, None) if probation is None else (probation.run_id, probation.left, to_store(probation.until))
+
+
+def forget_unstarted(connection: sqlite3.Connection, run_id: str) -> None:
+    """Of a run that a comment kept from starting: the attempt that was to be its first."""
+    connection.execute("DELETE FROM attempts WHERE run_id = ? AND status = 'running'", (run_id,))
+    connection.execute(
+        "UPDATE task_runs SET attempts = (SELECT COUNT(*) FROM attempts WHERE run_id = ?) WHERE run_id = ?",
+        (run_id, run_id),
+    )
+
+
+def modify(connection: sqlite3.Connection, run_id: str, change: Modification) -> None:
+    """What a comment changes for this run, kept for its further attempts."""
+    text = json.dumps({"env": dict(change.env), "prompt": change.prompt})
+    connection.execute("UPDATE task_runs SET modification = ? WHERE run_id = ?", (text, run_id))
 
 
 def _tell_those_after(connection: sqlite3.Connection, ending: Ending, now: datetime) -> None:
@@ -361,7 +413,7 @@ def interrupted(db: Database, run: Run, new_owner: Owner, number: int, outcome: 
         )
         if taken.rowcount != 1:
             return False
-        _end_attempt(connection, run.run_id, number, outcome, None, now)
+        end_attempt(connection, run.run_id, number, outcome, None, now)
     return True
 
 
@@ -505,6 +557,9 @@ def to_run(row: sqlite3.Row) -> Run:
         end_as=RunStatus(row["end_as"]) if row["end_as"] else None,
         heartbeat_at=maybe_from_store(row["heartbeat_at"]),
         owner=owner,
+        note=row["note"],
+        usage=Usage(row["input_tokens"], row["output_tokens"], row["cost_usd"], row["session_id"], row["result"]),
+        modification=Modification(**json.loads(row["modification"])) if row["modification"] else None,
     )
 
 

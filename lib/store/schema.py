@@ -183,4 +183,92 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX snapshots_by_time ON snapshots (at);
     """,
+    """
+    -- `closing` learns 'paused' (a comment says so first, then the file), and a healed task is on probation. A CHECK can't be
+    -- changed, so the table is made anew.
+    CREATE TABLE new_tasks (
+        id TEXT PRIMARY KEY COLLATE NOCASE,
+        path TEXT NOT NULL,
+        schedule TEXT NOT NULL,
+        timezone TEXT NOT NULL,
+        enabled INTEGER NOT NULL,
+        gone INTEGER NOT NULL DEFAULT 0,
+        first_seen TEXT NOT NULL,
+        armed_at TEXT NOT NULL,
+        anchored_at TEXT NOT NULL,
+        last_occurrence TEXT,
+        last_end TEXT,
+        boot_id TEXT NOT NULL DEFAULT '',
+        paused_until TEXT,
+        closing TEXT CHECK (closing IN ('auto_suspended', 'completed', 'failed', 'paused')),
+        failures INTEGER NOT NULL DEFAULT 0,
+        incident TEXT,
+        incident_since TEXT,
+        incident_alerted_at TEXT,
+        deferred TEXT,
+        retry_at TEXT,
+        retry_follows TEXT,
+        retries_used INTEGER NOT NULL DEFAULT 0,
+        missing_agent TEXT,
+        probation_run TEXT,
+        probation_left INTEGER,
+        probation_until TEXT
+    );
+    INSERT INTO new_tasks SELECT *, NULL, NULL, NULL, NULL FROM tasks;
+    DROP TABLE tasks;
+    ALTER TABLE new_tasks RENAME TO tasks;
+
+    -- What agents used, per attempt and for the whole run.
+    ALTER TABLE attempts ADD COLUMN session_id TEXT;
+    ALTER TABLE attempts ADD COLUMN note TEXT;
+    CREATE INDEX attempts_with_cost ON attempts (started_at) WHERE cost_usd IS NOT NULL;
+    ALTER TABLE task_runs ADD COLUMN input_tokens INTEGER;
+    ALTER TABLE task_runs ADD COLUMN output_tokens INTEGER;
+    ALTER TABLE task_runs ADD COLUMN cost_usd REAL;
+    ALTER TABLE task_runs ADD COLUMN session_id TEXT;
+    ALTER TABLE task_runs ADD COLUMN result TEXT;
+    ALTER TABLE task_runs ADD COLUMN modification TEXT;
+    ALTER TABLE task_runs ADD COLUMN note TEXT;
+
+    ALTER TABLE tickets ADD COLUMN error TEXT;
+    ALTER TABLE tickets ADD COLUMN tried TEXT NOT NULL DEFAULT '';
+    ALTER TABLE tickets ADD COLUMN command TEXT NOT NULL DEFAULT '';
+
+    -- A row is written before the agent starts, so that it counts however the heal ends.
+    CREATE TABLE heals (
+        run_id TEXT NOT NULL,
+        attempt INTEGER NOT NULL,
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        started_at TEXT NOT NULL,
+        status TEXT NOT NULL CHECK (status IN ('running', 'unproven', 'kept', 'restored', 'undone')),
+        signature TEXT NOT NULL,
+        verdict TEXT CHECK (verdict IN ('fixed', 'needs_human', 'gave_up')),
+        cause TEXT,
+        problem TEXT,
+        files TEXT NOT NULL DEFAULT '[]',
+        cost_usd REAL,
+        PRIMARY KEY (run_id, attempt)
+    ) WITHOUT ROWID;
+    CREATE INDEX heals_by_time ON heals (started_at);
+
+    -- Task files as this program left them: what a heal finds changed but is listed here was not the healer.
+    CREATE TABLE own_edits (
+        path TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        at TEXT NOT NULL
+    );
+
+    CREATE TABLE comments (
+        id INTEGER PRIMARY KEY,
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        author TEXT NOT NULL,
+        by_a_person INTEGER NOT NULL,
+        text TEXT NOT NULL,
+        at TEXT NOT NULL,
+        read_at TEXT,
+        answer TEXT
+    );
+    CREATE INDEX comments_unread ON comments (task_id) WHERE read_at IS NULL;
+    CREATE INDEX comments_by_task ON comments (task_id, id);
+    """,
 )

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lib.catalog import Catalog
-from lib.model import Chained, ChainOn, DisabledReason, Facts, Hint, HintKind
+from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
 from lib.schedule import OneShot
 from lib.store.database import Database
+from lib.store.outbox import add_alert
 from lib.store.tickets import close_tickets
 from lib.task import Task
 from lib.times import from_store, maybe_from_store, to_store
@@ -111,7 +112,8 @@ _REARM_AND_FORGIVE = (
     "UPDATE tasks SET armed_at = :now, last_occurrence = MIN(last_occurrence, :now), last_end = CASE WHEN last_end IS NULL"
     " AND last_occurrence IS NULL THEN NULL ELSE :now END, boot_id = :boot_id, paused_until = NULL, closing = NULL,"
     " failures = 0, incident = NULL, incident_since = NULL, incident_alerted_at = NULL, deferred = NULL, retry_at = NULL,"
-    " retry_follows = NULL, retries_used = 0 WHERE id = :id"
+    " retry_follows = NULL, retries_used = 0, probation_run = NULL, probation_left = NULL, probation_until = NULL"
+    " WHERE id = :id"
 )
 
 _UNCHAIN = "UPDATE chains SET ended_at = NULL, ended_run = NULL WHERE task_id = ?"
@@ -122,19 +124,17 @@ def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
     return {"now": to_store(now), "boot_id": boot_id, "id": task_id}
 
 
-def resume(db: Database, task: Task, now: datetime, boot_id: str) -> None:
-    with db.transaction() as connection:
-        connection.execute(_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id))
-        connection.execute(_UNCHAIN, (task.id,))
-        connection.execute(_DROP_PAST_HINT, (task.id, to_store(now)))
-        connection.execute("UPDATE tasks SET enabled = 1 WHERE id = ?", (task.id,))
-        close_tickets(connection, task.id, "resumed", now)
+def resume(connection: sqlite3.Connection, task: Task, now: datetime, boot_id: str) -> None:
+    connection.execute(_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id))
+    connection.execute(_UNCHAIN, (task.id,))
+    connection.execute(_DROP_PAST_HINT, (task.id, to_store(now)))
+    connection.execute("UPDATE tasks SET enabled = 1 WHERE id = ?", (task.id,))
+    close_tickets(connection, task.id, "resumed", now)
 
 
-def go_on(db: Database, task_id: str) -> None:
+def go_on(connection: sqlite3.Connection, task_id: str) -> None:
     """The pause ends and nothing else: what is left of the one run of a one-shot comes as it would have."""
-    with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET paused_until = NULL, enabled = 1 WHERE id = ?", (task_id,))
+    connection.execute("UPDATE tasks SET paused_until = NULL, enabled = 1 WHERE id = ?", (task_id,))
 
 
 def reopen(db: Database, task_id: str, now: datetime) -> None:
@@ -155,7 +155,16 @@ def forget(db: Database, task_id: str, now: datetime) -> None:
 
 def pause(db: Database, task_id: str, until: datetime) -> None:
     with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET paused_until = ? WHERE id = ?", (to_store(until), task_id))
+        set_pause(connection, task_id, until)
+
+
+def set_pause(connection: sqlite3.Connection, task_id: str, until: datetime) -> None:
+    connection.execute("UPDATE tasks SET paused_until = ? WHERE id = ?", (to_store(until), task_id))
+
+
+def close(connection: sqlite3.Connection, task_id: str, reason: DisabledReason) -> None:
+    """It does not run any more; the file says so next."""
+    connection.execute("UPDATE tasks SET closing = ? WHERE id = ?", (reason, task_id))
 
 
 def retire(db: Database, task_id: str, now: datetime) -> None:
@@ -167,6 +176,22 @@ def retire(db: Database, task_id: str, now: datetime) -> None:
             (task_id,),
         )
         close_tickets(connection, task_id, "cancelled", now)
+
+
+def agent_missing(db: Database, task_id: str, agent: str, alert: Alert, now: datetime) -> bool:
+    """It waits until its agent is there; told once. False if that is known already."""
+    with db.transaction() as connection:
+        changed = connection.execute(
+            "UPDATE tasks SET missing_agent = ? WHERE id = ? AND missing_agent IS NOT ?", (agent, task_id, agent)
+        )
+        if changed.rowcount == 1:
+            add_alert(connection, alert, now)
+    return changed.rowcount == 1
+
+
+def agent_found(db: Database, task_id: str) -> None:
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET missing_agent = NULL WHERE id = ?", (task_id,))
 
 
 def closing_written(db: Database, task_id: str) -> None:
@@ -247,9 +272,17 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
         retry_follows=row["retry_follows"],
         retries_used=row["retries_used"],
         running=bool(row["running"]),
+        missing_agent=row["missing_agent"],
+        probation=_probation(row),
         hints=tuple(map(_hint, hints)),
         chained=_chained(chains),
     )
+
+
+def _probation(row: sqlite3.Row) -> Probation | None:
+    if row["probation_run"] is None:
+        return None
+    return Probation(row["probation_run"], row["probation_left"], from_store(row["probation_until"]))
 
 
 def _hint(row: sqlite3.Row) -> Hint:

@@ -12,6 +12,7 @@ from lib.times import from_store, maybe_from_store, to_store
 
 KEEP_HEARTBEATS = timedelta(days=7)
 KEEP_SNAPSHOTS = timedelta(days=30)
+A_DAY = timedelta(days=1)
 _BATCH = 1000
 
 
@@ -83,6 +84,10 @@ def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) ->
             ("tickets", "closed_at", keep_runs),
         ):
             connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))
+        # Today's heals and costs are limits; they stay at least for their day.
+        connection.execute("DELETE FROM heals WHERE started_at < ?", (to_store(now - max(keep_runs, A_DAY)),))
+        connection.execute("DELETE FROM own_edits WHERE at < ?", (to_store(now - A_DAY),))
+        connection.execute("DELETE FROM comments WHERE read_at IS NOT NULL AND at < ?", (to_store(now - keep_runs),))
         connection.execute(
             "DELETE FROM alerts WHERE status <> 'pending' AND created_at < ?", (to_store(now - keep_runs),)
         )

@@ -1,0 +1,110 @@
+"""`comment`, `comments`, `tickets`: what people and the program say to each other about a task."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from lib.app import App, check_known, sync_catalog
+from lib.comments import COMMANDS, LONGEST_COMMENT, plain_wish
+from lib.errors import Exit, TickdownError
+from lib.model import Comment
+from lib.remarks import reader_of
+from lib.store import comments
+from lib.store.tickets import close_ticket, list_tickets
+from lib.terminal import one_line
+from lib.times import iso
+from lib.views import Screen, comment_json, done, text_block, ticket_json, when
+from lib.workspace import who_am_i
+from lib.zones import get_zone
+
+
+def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    task = catalog.find(task_id)
+    text = app.redactor.text(text.encode("utf-8", "replace").decode()).strip()
+    if not text or len(text) > LONGEST_COMMENT:
+        raise TickdownError(f"comment: 1 to {LONGEST_COMMENT} characters", Exit.USAGE)
+    try:
+        wish = plain_wish(Comment(0, task.id, "", text, now), task.zone)
+    except ValueError as error:
+        raise TickdownError(f"comment: {error}; {COMMANDS}", Exit.USAGE) from None
+    sync_catalog(db, catalog, now)
+    with db.transaction() as connection:
+        number = comments.add_comment(connection, task.id, who_am_i(), text, now)
+    app.log.info("comment", task_id=task.id, comment=number)
+    message = f"comment {number} on {task.id}; it is read before the next run"
+    if wish is not None:
+        message = f"comment {number} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
+    elif reader_of(app.context(db), task) is None:
+        message += f"\nno agent is there to make sense of it: it stays unread; understood without one are {COMMANDS}"
+    return done(screen, message, {"id": number, "task_id": task.id, "action": wish.action if wish else None})
+
+
+def list_comments(app: App, screen: Screen, task_id: str | None, limit: int) -> Exit:
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    if task_id is not None:
+        check_known(db, catalog, task_id)
+    found = comments.list_comments(db, task_id, limit)
+    zone = get_zone(app.settings.config.timezone)
+    if screen.as_json:
+        screen.json([comment_json(each, zone) for each in found])
+    elif found:
+        rows = [
+            [str(each.id), each.task_id, each.author, when(each.at, now, zone), _state(each), each.text]
+            for each in found
+        ]
+        screen.table(("NR", "TASK", "FROM", "WHEN", "STATE", "TEXT"), rows)
+    else:
+        screen.line("no comments")
+    return Exit.OK
+
+
+def _state(each: Comment) -> str:
+    if not each.by_a_person:
+        return "to you"
+    return each.answer or "read" if each.read_at is not None else "unread"
+
+
+def tickets(
+    app: App, screen: Screen, task_id: str | None, closed_too: bool, close: int | None, note: str | None
+) -> Exit:
+    now = datetime.now(UTC)
+    catalog, db = app.open(now)
+    if close is not None:
+        if task_id is not None or closed_too:
+            raise TickdownError("tickets: --close N goes with no ID and no --all", Exit.USAGE)
+        return _close(app, screen, close, note, now)
+    if note is not None:
+        raise TickdownError("tickets: --note goes with --close N", Exit.USAGE)
+    if task_id is not None:
+        check_known(db, catalog, task_id)
+    found = list_tickets(db, task_id, closed_too=closed_too)
+    zone = get_zone(app.settings.config.timezone)
+    if screen.as_json:
+        screen.json([ticket_json(row, zone) for row in found])
+        return Exit.OK
+    for row in found:
+        state = (
+            f"closed {when(row.closed_at, now, zone)}" if row.closed_at else f"opened {when(row.opened_at, now, zone)}"
+        )
+        screen.line(f"ticket {row.id}  {one_line(row.ticket.title)} ({row.ticket.kind}), {state}")
+        screen.line(text_block(row.ticket.body))
+        for at, text in row.notes:
+            screen.line(f"  {when(at, now, zone)}: {one_line(text)}")
+    if not found:
+        screen.line("no tickets" if closed_too else "no open tickets")
+    return Exit.OK
+
+
+def _close(app: App, screen: Screen, number: int, note: str | None, now: datetime) -> Exit:
+    db = app.database()
+    closed = close_ticket(db, number, app.redactor.text(one_line(note or f"closed by {who_am_i()}", 500)), now)
+    if closed is None:
+        raise TickdownError(f"no ticket {number}; `scheduler.py tickets --all` lists them", Exit.UNKNOWN_ID)
+    if not closed:
+        raise TickdownError(f"ticket {number} is closed already")
+    app.log.info("ticket_closed", ticket=number)
+    zone = get_zone(app.settings.config.timezone)
+    return done(screen, f"ticket {number} is closed", {"id": number, "closed_at": iso(now, zone)})

@@ -1,0 +1,471 @@
+"""The guard rails around a healer: which files it may edit, what everything was before, what it changed, and back again.
+
+The agent runs with the rights of its user, so nothing here can stop it from writing. What can be done is to know every
+byte from before, to find every change afterwards, and to undo what was not allowed.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import re
+import shlex
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lib.catalog import is_task_file
+from lib.task import Task
+from lib.workspace import Workspace, make_dir, make_private_dir, private_opener, replace_file
+
+PROGRAM = Path(__file__).resolve().parent.parent
+LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
+MOST_KEPT = 64 * 1024 * 1024
+MOST_WATCHED = 50_000  # files and folders; what is deeper in large folders of data is not looked at
+MOST_OF_COMMAND = 64 * 1024  # characters of a command that are searched for names of scripts
+
+_SYSTEM = (
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var",
+)
+_SETTINGS_FOLDERS = {".claude", ".codex", ".gemini", ".ssh", ".git", ".gnupg", ".config"}
+_SETTINGS_FILES = {"CLAUDE.md", "CLAUDE.local.md", "AGENTS.md", "GEMINI.md", ".mcp.json", ".claude.json"}
+# Outside the workspace, what an agent has no business with but could be talked into changing.
+_WATCHED_AT_HOME = (
+    ".ssh", ".bashrc", ".bash_profile", ".profile", ".zshrc", ".gitconfig", ".claude/settings.json", ".claude/settings.local.json",
+    ".claude/CLAUDE.md", ".codex/config.toml", ".codex/AGENTS.md", ".gemini/settings.json", ".gemini/GEMINI.md",
+)  # fmt: skip
+# What agents write for themselves all the time, where the home folder is the workspace.
+_AGENTS_AT_HOME = (".claude", ".claude.json", ".claude.json.backup", ".codex", ".gemini", ".cache", ".npm", ".local")
+_PROGRAM_FOLDERS = ("lib", "prompts", "tests", "bench", ".ci", ".venv")
+_PROGRAM_FILES = (
+    "scheduler.py", "Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "crontab.example", "config.example.yaml",
+)  # fmt: skip
+
+
+# --- what may be edited ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """`editable` by real path; `refused` are files that are named but never edited, with the reason."""
+
+    workspace: Workspace
+    task_file: Path
+    editable: tuple[Path, ...]
+    refused: tuple[tuple[str, str], ...] = ()
+
+    def shown(self, path: Path) -> str:
+        return self.workspace.relative(path)
+
+    @property
+    def folders_outside(self) -> list[str]:
+        root = self.workspace.root
+        return sorted({str(path.parent) for path in self.editable if not path.is_relative_to(root)})
+
+
+def scope_of(task: Task, workspace: Workspace, cwd: Path | None) -> Scope:
+    """The task's own file, the scripts of the workspace that its command names, its `heal_paths`."""
+    task_file = workspace.root / task.path
+    editable, refused = [task_file.resolve()], []
+    wanted = [(word, path, False) for word, path in _scripts(task, workspace, cwd)]
+    wanted += [(name, workspace.root / os.path.expanduser(name), True) for name in task.heal_paths]
+    for name, path, may_be_outside in wanted:
+        try:
+            real = path.resolve()
+        except (OSError, RuntimeError):
+            refused.append((name, "can't be followed"))
+            continue
+        reason = never_edited(real, workspace, task_file.resolve())
+        if reason is None and not may_be_outside and not real.is_relative_to(workspace.root):
+            continue  # a tool of the system, or somebody else's
+        if reason is None and real.exists() and not real.is_file():
+            reason = "is not a file"
+        if reason is not None:
+            refused.append((name, reason))
+        elif real not in editable:
+            editable.append(real)
+    return Scope(workspace, task_file.resolve(), tuple(editable), tuple(refused))
+
+
+def _scripts(task: Task, workspace: Workspace, cwd: Path | None) -> Iterator[tuple[str, Path]]:
+    """Words of the command that are files; relative to where it runs, or to the workspace."""
+    text = task.command[:MOST_OF_COMMAND]
+    try:
+        lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
+        lexer.whitespace_split = True
+        words = list(lexer)
+    except ValueError:  # an open quote or the like: take it apart by hand
+        words = re.split(r"[\s;|&<>()'\"]+", text)
+    for word in dict.fromkeys(words):
+        word = re.sub(r"\$\{?TICKDOWN_(?:WORKSPACE|HOME)\}?", lambda _: str(workspace.root), word)
+        word = word.rpartition("=")[2] if os.path.sep + "=" not in word else word
+        if not word or word.startswith("-") or "\0" in word or len(word) > 1000:
+            continue
+        for base in (cwd, workspace.root):
+            if base is None:
+                continue
+            path = base / os.path.expanduser(word)
+            try:
+                if path.is_file():
+                    yield word, path
+                    break
+            except OSError:
+                continue
+
+
+def never_edited(path: Path, workspace: Workspace, task_file: Path) -> str | None:
+    """Why this file is out of bounds, whatever the configuration says. Real paths."""
+    if path == task_file:
+        return None
+    for root in {PROGRAM, workspace.root}:
+        if path.is_relative_to(root):
+            first = path.relative_to(root).parts[:1]
+            own = (*_PROGRAM_FOLDERS, *_PROGRAM_FILES) if root == PROGRAM else ("prompts",)
+            if first and first[0] in own:
+                return "belongs to Tickdown itself"
+    inside = path.is_relative_to(workspace.root)
+    if inside:
+        parts = path.relative_to(workspace.root).parts
+        if parts[:1] in (("state",), ("logs",)):
+            return "is what Tickdown remembers"
+        if parts == ("config.yaml",) or (len(parts) == 1 and parts[0].startswith(".env")):
+            return "is Tickdown's configuration"
+        if parts[:1] == ("tasks",) and is_task_file(path.name) and not any(part[0] in "._" for part in parts[:-1]):
+            return "is another task"
+    elif str(path).startswith(tuple(f"{folder}/" for folder in _SYSTEM)):
+        return "is in a folder of the system"
+    if path.name in _SETTINGS_FILES or path.name.startswith(".git"):
+        return "is a setting of agents or git"
+    places = path.relative_to(workspace.root).parts[:-1] if inside else path.parts[:-1]
+    if _SETTINGS_FOLDERS.intersection(places):
+        return "is a setting of agents, ssh or git"
+    return None
+
+
+# --- before ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One file, link or folder as it was. `content` is None where it was too large to keep."""
+
+    kind: str
+    mode: int
+    owner: tuple[int, int]
+    mtime_ns: int
+    stamp: tuple[int, ...] = ()  # what the kernel changes with every write; nobody can set it
+    content: bytes | None = None
+
+    def same_as(self, other: Entry) -> bool:
+        if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
+            return False
+        if self.content is not None and other.content is not None:
+            return self.content == other.content
+        return self.kind == "folder" or self.stamp == other.stamp
+
+
+@dataclass(slots=True)
+class Snapshot:
+    entries: dict[Path, Entry]
+    taken_at: float
+    tops: set[Path] = field(default_factory=set)  # what was looked at by name
+    listed: set[Path] = field(default_factory=set)  # folders of which everything is known
+    unwatched: list[str] = field(default_factory=list)
+
+    def was_absent(self, path: Path) -> bool:
+        """Known not to have been there, as opposed to not known. Nothing else is ever removed."""
+        if path in self.entries:
+            return False
+        if path in self.tops or path.parent in self.listed:
+            return True
+        return path.parent != path and path.parent not in self.entries and self.was_absent(path.parent)
+
+
+@dataclass(frozen=True, slots=True)
+class Surrounds:
+    """Places with rules of their own: the home folder, the database, and where agents keep what they need themselves."""
+
+    home: Path | None
+    database: Path
+    of_agents: tuple[Path, ...] = ()
+
+
+def take(scope: Scope, around: Surrounds) -> Snapshot:
+    """Everything in the workspace and around it that is not written by other runs all the time."""
+    watch = _Watch(scope, around)
+    for path in scope.editable:
+        watch.look_at(path, always_keep=True)
+    for root in _roots(scope, around.home):
+        watch.look_at(root)
+    return Snapshot(watch.entries, time.time(), watch.tops, watch.listed, watch.unwatched)
+
+
+def _roots(scope: Scope, home: Path | None) -> Iterator[Path]:
+    root = scope.workspace.root
+    yield scope.workspace.audit_log
+    if not PROGRAM.is_relative_to(root):
+        for name in (*_PROGRAM_FOLDERS[:2], *_PROGRAM_FILES):
+            yield PROGRAM / name
+    if home is not None:
+        yield from (home / name for name in _WATCHED_AT_HOME)
+    yield root
+
+
+class _Watch:
+    """One walk. Folders of data with too much in them are passed over."""
+
+    def __init__(self, scope: Scope, around: Surrounds) -> None:
+        self.entries: dict[Path, Entry] = {}
+        self.tops: set[Path] = set()
+        self.listed: set[Path] = set()
+        self.unwatched: list[str] = []
+        self._scope, self._kept = scope, 0
+        state = scope.workspace.state
+        of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
+        at_home = (around.home / name for name in _AGENTS_AT_HOME) if around.home is not None else ()
+        self._passed_over = {*map(Path, of_database), *at_home, *around.of_agents} | {
+            scope.workspace.logs, scope.workspace.heals, scope.workspace.locks, state / "heal.lock", state / "metrics.prom",
+            scope.workspace.root / ".git" / "objects",
+        }  # fmt: skip
+
+    def look_at(self, top: Path, *, always_keep: bool = False) -> None:
+        self.tops.add(top)
+        queue = [top]
+        for path in queue:
+            if path in self._passed_over and path != top:
+                continue
+            entry = self._read(path, always_keep)
+            if entry is None:
+                continue
+            self.entries[path] = entry
+            if entry.kind == "folder":
+                queue += self._inside(path)
+
+    def _inside(self, folder: Path) -> list[Path]:
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            return []
+        if len(self.entries) + len(names) > MOST_WATCHED:
+            self.unwatched.append(self._scope.shown(folder))
+            return []
+        self.listed.add(folder)
+        return [folder / name for name in names if name != "__pycache__"]
+
+    def _read(self, path: Path, always_keep: bool) -> Entry | None:
+        if path in self.entries and not always_keep:
+            return None
+        bulky = {".venv", "node_modules"} & set(path.parts)
+        left = LARGEST_KEPT if always_keep else min(LARGEST_KEPT, MOST_KEPT - self._kept) if not bulky else -1
+        entry = read_entry(path, left)
+        if entry is not None and entry.content is not None:
+            self._kept += len(entry.content)
+        return entry
+
+
+def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:
+    """None if nothing is there."""
+    try:
+        info = path.lstat()
+    except OSError:
+        return None
+    mode, owner = stat.S_IMODE(info.st_mode), (info.st_uid, info.st_gid)
+    stamp = (info.st_ino, info.st_size, info.st_mtime_ns, info.st_ctime_ns)
+    if stat.S_ISDIR(info.st_mode):
+        return Entry("folder", mode, owner, info.st_mtime_ns)
+    if stat.S_ISLNK(info.st_mode):
+        return Entry("link", 0o777, owner, info.st_mtime_ns, stamp, os.fsencode(os.readlink(path)))
+    if not stat.S_ISREG(info.st_mode):
+        return Entry("other", mode, owner, 0, stamp[:1])
+    content = None
+    if info.st_size <= largest:
+        try:
+            content = path.read_bytes()
+        except OSError:
+            pass  # not ours to read, so not the agent's either
+    return Entry("file", mode, owner, info.st_mtime_ns, stamp, content)
+
+
+# --- after -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    path: Path
+    before: Entry | None
+    after: Entry | None
+
+    @property
+    def word(self) -> str:
+        return "made" if self.before is None else "removed" if self.after is None else "changed"
+
+
+@dataclass(slots=True)
+class Findings:
+    edits: list[Change] = field(default_factory=list)  # of what may be edited
+    forbidden: list[Change] = field(default_factory=list)
+    others: list[Change] = field(default_factory=list)  # written by somebody else, as far as anybody can tell
+
+
+def compare(
+    scope: Scope,
+    before: Snapshot,
+    around: Surrounds,
+    own_edits: Collection[tuple[str, str]],
+    others_at_work: bool,
+) -> Findings:
+    """`own_edits` are (path, digest) of task files as this program has written them meanwhile."""
+    after = take(scope, around)
+    findings = Findings()
+    for path in sorted(before.entries.keys() | after.entries.keys()):
+        old, new = before.entries.get(path), after.entries.get(path)
+        if new is None:
+            new = read_entry(path)  # this walk may have ended before it came there
+        if (old is None and not before.was_absent(path)) or (old is not None and new is not None and old.same_as(new)):
+            continue
+        change = Change(path, old, new)
+        if path in scope.editable:
+            findings.edits.append(change)
+        elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, others_at_work):
+            findings.others.append(change)
+        else:
+            findings.forbidden.append(change)
+    return findings
+
+
+def _is_own(change: Change, scope: Scope, own_edits: Collection[tuple[str, str]]) -> bool:
+    new = change.after
+    digest = hashlib.sha256(new.content).hexdigest() if new is not None and new.content is not None else ""
+    return (scope.shown(change.path), digest) in own_edits
+
+
+def _is_by_others(change: Change, scope: Scope, others_at_work: bool) -> bool:
+    """A file that is no business of this program may be what another task works on, or a daemon: one that lives while
+    nobody of the healer does any more."""
+    inside = change.path.is_relative_to(scope.workspace.root)
+    if not inside or never_edited(change.path, scope.workspace, scope.task_file) is not None:
+        return False
+    return others_at_work or (change.after is not None and change.after.kind == "file" and _is_open(change.path))
+
+
+def _is_open(path: Path) -> bool:
+    wanted = str(path)
+    for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
+        try:
+            if os.readlink(descriptor) == wanted:
+                return True
+        except OSError:
+            continue  # it has just ended, or is not ours to look into
+    return False
+
+
+def restore(changes: Iterable[Change]) -> list[str]:
+    """Put back what was; the names of what could not be. Folders first on the way back, last on the way out."""
+    failed = []
+    ordered = sorted(changes, key=lambda change: change.path.parts)
+    gone = [change for change in ordered if change.before is None]
+    for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
+        try:
+            _restore(change)
+        except OSError as error:
+            failed.append(f"{change.path}: {error.strerror or error}")
+    return failed
+
+
+def _restore(change: Change) -> None:
+    path, old = change.path, change.before
+    if old is None or (change.after is not None and change.after.kind != old.kind):
+        _remove(path)
+    if old is None:
+        return
+    if old.kind == "folder":
+        make_dir(path)
+        path.chmod(old.mode)
+        return
+    make_dir(path.parent)
+    if old.kind == "link":
+        assert old.content is not None
+        path.unlink(missing_ok=True)
+        path.symlink_to(os.fsdecode(old.content))
+    elif old.kind == "file":
+        if old.content is None:
+            raise OSError(0, "was too large to keep a copy of; it stays as it is")
+        replace_file(path, old.content, old.mode, old.owner)
+        os.utime(path, ns=(old.mtime_ns, old.mtime_ns))
+    else:
+        raise OSError(0, "was not a file; it stays as it is")
+
+
+def _remove(path: Path) -> None:
+    if stat.S_ISDIR(path.lstat().st_mode):
+        remove_folder(path)  # it was none before, so nothing in it is older
+    else:
+        path.unlink()
+
+
+# --- on disk ---------------------------------------------------------------------------------------------------
+
+
+def save(folder: Path, snapshot: Snapshot) -> None:
+    """So that a heal whose supervisor dies can be undone by the next, and a person can undo it later. The list comes last:
+    without it there is no snapshot."""
+    make_private_dir(folder.parent)
+    make_private_dir(folder)
+    entries, written = {}, set()
+    for path, entry in snapshot.entries.items():
+        blob = hashlib.sha256(entry.content).hexdigest() if entry.content is not None else None
+        if entry.content is not None and blob not in written:
+            written.add(blob)
+            _write_private(folder / str(blob), entry.content)
+        entries[str(path)] = [entry.kind, entry.mode, *entry.owner, entry.mtime_ns, list(entry.stamp), blob]
+    manifest = {
+        "taken_at": snapshot.taken_at,
+        "tops": sorted(map(str, snapshot.tops)),
+        "listed": sorted(map(str, snapshot.listed)),
+        "entries": entries,
+    }
+    _write_private(folder / "manifest.json", json.dumps(manifest).encode())
+
+
+def load(folder: Path) -> Snapshot:
+    """What `save` wrote; OSError or ValueError if it can't be read."""
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+    entries = {}
+    for name, (kind, mode, uid, gid, mtime_ns, stamp, blob) in manifest["entries"].items():
+        content = (folder / blob).read_bytes() if blob is not None else None
+        entries[Path(name)] = Entry(kind, mode, (uid, gid), mtime_ns, tuple(stamp), content)
+    return Snapshot(entries, manifest["taken_at"], set(map(Path, manifest["tops"])), set(map(Path, manifest["listed"])))
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    with open(path, "wb", opener=private_opener) as file:
+        file.write(content)
+
+
+def remove_folder(folder: Path) -> None:
+    """A folder of snapshots, with the files in it."""
+    try:
+        for path in folder.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                remove_folder(path)
+            else:
+                path.unlink()
+        folder.rmdir()
+    except OSError:
+        pass  # gone already, or not ours to remove

@@ -1,0 +1,108 @@
+"""Comments on a task, acted on before it runs: plain commands at once, other words with the help of an agent."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+from lib import messages
+from lib.agents import Agent, Purpose
+from lib.comments import Action, Wish, understood, wish_from
+from lib.context import Context
+from lib.heal import healer_of, midnight, place_of, remaining_budget
+from lib.model import Comment, DisabledReason, Source
+from lib.prompts import CHECK_COMMENTS, mark, prompt
+from lib.redact import Redactor
+from lib.runners import Command, agent_command, find_agent
+from lib.store import comments, costs, outbox, tasks
+from lib.task import Task
+from lib.terminal import printable
+
+ANSWER_WITHIN = timedelta(minutes=2)
+
+
+def unread_of(context: Context, task: Task) -> list[Comment]:
+    return comments.unread_of(context.db, task.id)
+
+
+def reader_of(context: Context, task: Task) -> Agent | None:
+    """Who reads what is not a plain command: the task's own agent, else the healer; None if there is none to be had."""
+    config = context.settings.config
+    agent = config.agents[task.agent] if task.agent else healer_of(context)
+    return agent if agent is not None and find_agent(agent, place_of(context)) is not None else None
+
+
+def need_an_agent(context: Context, task: Task, source: Source) -> bool:
+    """Whether there are words that only an agent can make sense of, and one to do it."""
+    if source is Source.MANUAL:
+        return False  # whoever runs it by hand knows what they want
+    unread = unread_of(context, task)
+    if not unread or len(understood(unread, task.zone, unread[-1].at)) == len(unread):
+        return False
+    now, limit = unread[-1].at, context.settings.config.budget_usd_per_day
+    if limit is not None and costs.spent(context.db, midnight(context, now)) >= limit:
+        return False
+    return reader_of(context, task) is not None
+
+
+def plain_wish_for(context: Context, task: Task, now: datetime) -> tuple[list[Comment], Wish | None]:
+    """The plain commands that wait, and what they come to: the last of them counts."""
+    found = understood(unread_of(context, task), task.zone, now)
+    return [comment for comment, _ in found], found[-1][1] if found else None
+
+
+def question(
+    context: Context,
+    task: Task,
+    unread: Sequence[Comment],
+    variables: Mapping[str, str],
+    redactor: Redactor,
+    now: datetime,
+) -> Command:
+    agent = reader_of(context, task)
+    assert agent is not None
+    lines = [
+        f"[{comment.at.astimezone(task.zone):%Y-%m-%d %H:%M}, {comment.author}] {comment.text}" for comment in unread
+    ]
+    values = {
+        "task_id": task.id,
+        "title": task.title,
+        "run_as": task.run_as,
+        "command": task.what,
+        "now": now.astimezone(task.zone).isoformat(timespec="seconds"),
+        "comments": "\n".join(lines),
+        "mark": mark(),
+    }
+    clean = {name: printable(redactor.text(text)) for name, text in values.items()}
+    text = prompt(context.workspace, CHECK_COMMENTS, clean)
+    root, budget = context.workspace.root, remaining_budget(context, now)
+    return agent_command(agent, Purpose.READ, text, place_of(context), variables, root, budget)
+
+
+def wish_of(task: Task, text: str, now: datetime) -> Wish | None:
+    return wish_from(text, now, is_agent_task=task.agent is not None)
+
+
+def act_on(
+    connection: sqlite3.Connection,
+    task: Task,
+    read: Sequence[Comment],
+    wish: Wish,
+    now: datetime,
+    run_id: str | None = None,
+) -> bool:
+    """What was wished takes effect and the comments are read, in the caller's transaction. False if somebody else was
+    faster with them."""
+    answer = f"{wish.action}: {wish.reason}" if wish.reason and not wish.reason.startswith("/") else wish.action.value
+    if not comments.mark_read(connection, read, answer, now):
+        return False
+    if wish.action is Action.PAUSE:
+        if wish.until is not None:
+            tasks.set_pause(connection, task.id, wish.until)
+        else:
+            tasks.close(connection, task.id, DisabledReason.PAUSED)
+    elif wish.action is Action.ASK:
+        comments.add_comment(connection, task.id, "agent", wish.question, now, by_a_person=False)
+        outbox.add_alert(connection, messages.question_alert(task, wish.question, run_id), now)
+    return True

@@ -1,0 +1,24 @@
+"""What agents may still spend: of one run, of a task today, of all tasks today."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lib.context import Context
+from lib.heal import midnight
+from lib.store import costs, runs
+from lib.task import Task
+
+
+def left_to_spend(context: Context, task: Task, run_id: str | None, now: datetime) -> float | None:
+    """In US dollars; None if nothing limits it."""
+    today, config = midnight(context, now), context.settings.config
+    left = []
+    if task.budget_usd is not None:
+        run = runs.get_run(context.db, run_id) if run_id is not None else None
+        left.append(task.budget_usd - ((run.usage.cost_usd or 0.0) if run is not None else 0.0))
+    if task.budget_usd_per_day is not None:
+        left.append(task.budget_usd_per_day - costs.spent(context.db, today, task.id))
+    if config.budget_usd_per_day is not None:
+        left.append(config.budget_usd_per_day - costs.spent(context.db, today))
+    return min(left, default=None)

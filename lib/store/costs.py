@@ -1,0 +1,55 @@
+"""What agents have cost, from the attempts that they worked in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from lib.store.database import Database
+from lib.times import from_store, to_store
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Of one task on one day."""
+
+    day: str
+    task_id: str
+    calls: int
+    cost_usd: float
+    input_tokens: int
+    output_tokens: int
+
+
+def spent(db: Database, since: datetime, task_id: str | None = None) -> float:
+    where, values = ("", ()) if task_id is None else (" AND task_id = ?", (task_id,))
+    row = db.one(
+        "SELECT COALESCE(SUM(attempts.cost_usd), 0) AS cost FROM attempts JOIN task_runs USING (run_id)"
+        f" WHERE attempts.started_at >= ? AND attempts.cost_usd IS NOT NULL{where}",
+        to_store(since),
+        *values,
+    )
+    return float(row["cost"]) if row is not None else 0.0
+
+
+def by_task_and_day(db: Database, since: datetime, zone: tzinfo) -> list[Cost]:
+    """Newest day first, the dearest task of a day first. Calls whose agent tells tokens but no price count as nothing."""
+    rows = db.all(
+        "SELECT task_id, attempts.started_at AS at, attempts.cost_usd, attempts.input_tokens, attempts.output_tokens"
+        " FROM attempts JOIN task_runs USING (run_id) WHERE attempts.started_at >= ? AND (attempts.cost_usd IS NOT NULL"
+        " OR attempts.input_tokens IS NOT NULL)",
+        to_store(since),
+    )
+    sums: dict[tuple[str, str], Cost] = {}
+    for row in rows:
+        key = (f"{from_store(row['at']).astimezone(zone):%Y-%m-%d}", row["task_id"])
+        before = sums.get(key, Cost(*key, 0, 0.0, 0, 0))
+        sums[key] = Cost(
+            *key,
+            before.calls + 1,
+            before.cost_usd + (row["cost_usd"] or 0.0),
+            before.input_tokens + (row["input_tokens"] or 0),
+            before.output_tokens + (row["output_tokens"] or 0),
+        )
+    dearest = sorted(sums.values(), key=lambda cost: (-cost.cost_usd, cost.task_id))
+    return sorted(dearest, key=lambda cost: cost.day, reverse=True)

@@ -1,0 +1,112 @@
+"""Heals: counted before they begin, then how each ended. Also which edits of task files were the program's own."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from datetime import datetime
+
+from lib.ladder import MOST_HEALS_A_DAY, NoHeal
+from lib.model import HealRow, HealStatus, HealVerdict, Owner, Rung
+from lib.store import runs
+from lib.store.database import Database
+from lib.times import from_store, to_store
+
+
+def start(
+    db: Database, row: HealRow, owner: Owner, *, midnight: datetime, most_a_day: int, now: datetime
+) -> NoHeal | bool:
+    """Count a heal and begin its attempt; why not, or False if the run is not ours any more. `midnight` is when today began."""
+    with db.transaction() as connection:
+        used_up = no_heal_left(db, row.task_id, midnight, most_a_day)
+        if used_up is not None:
+            return used_up
+        if not runs.insert_attempt(connection, row.run_id, row.attempt, Rung.HEAL, owner, now):
+            return False
+        connection.execute(
+            "INSERT INTO heals (run_id, attempt, task_id, started_at, status, signature) VALUES (?, ?, ?, ?, ?, ?)",
+            (row.run_id, row.attempt, row.task_id, to_store(now), row.status, row.signature),
+        )
+    return True
+
+
+def no_heal_left(db: Database, task_id: str, midnight: datetime, most_a_day: int) -> NoHeal | None:
+    row = db.one(
+        "SELECT COALESCE(SUM(task_id = ?), 0) AS task, COUNT(*) AS everyone FROM heals WHERE started_at >= ?",
+        task_id,
+        to_store(midnight),
+    )
+    assert row is not None
+    if row["task"] >= MOST_HEALS_A_DAY:
+        return NoHeal.TASK_LIMIT
+    return NoHeal.ALL_LIMIT if row["everyone"] >= most_a_day else None
+
+
+def record(connection: sqlite3.Connection, row: HealRow) -> None:
+    """How it stands with a heal, by run and attempt."""
+    connection.execute(
+        "UPDATE heals SET status = ?, verdict = ?, cause = ?, problem = ?, files = ?, cost_usd = ? WHERE run_id = ? AND attempt = ?",
+        (row.status, row.verdict, row.cause, row.problem, json.dumps(list(row.files)), row.cost_usd, row.run_id, row.attempt),
+    )  # fmt: skip
+
+
+def of_run(db: Database, run_id: str) -> list[HealRow]:
+    return [_row(row) for row in db.all("SELECT * FROM heals WHERE run_id = ? ORDER BY attempt", run_id)]
+
+
+def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealStatus.UNDONE) -> None:
+    """The heals of a run were taken back: the task is not on probation for them any more."""
+    with db.transaction() as connection:
+        connection.execute(
+            "UPDATE heals SET status = ? WHERE run_id = ? AND status = ?", (status, run_id, HealStatus.KEPT)
+        )
+        connection.execute(
+            "UPDATE tasks SET probation_run = NULL, probation_left = NULL, probation_until = NULL"
+            " WHERE id = ? AND probation_run = ?",
+            (task_id, run_id),
+        )
+
+
+def _row(row: sqlite3.Row) -> HealRow:
+    return HealRow(
+        run_id=row["run_id"],
+        attempt=row["attempt"],
+        task_id=row["task_id"],
+        started_at=from_store(row["started_at"]),
+        status=HealStatus(row["status"]),
+        signature=row["signature"],
+        verdict=HealVerdict(row["verdict"]) if row["verdict"] else None,
+        cause=row["cause"],
+        problem=row["problem"],
+        files=tuple(json.loads(row["files"])),
+        cost_usd=row["cost_usd"],
+    )
+
+
+# --- edits of our own ------------------------------------------------------------------------------------------
+
+
+def note_own_edit(db: Database, path: str, digest: str, now: datetime) -> None:
+    with db.transaction() as connection:
+        connection.execute("INSERT INTO own_edits (path, digest, at) VALUES (?, ?, ?)", (path, digest, to_store(now)))
+
+
+def own_edits(db: Database, since: datetime) -> set[tuple[str, str]]:
+    rows = db.all("SELECT path, digest FROM own_edits WHERE at >= ?", to_store(since))
+    return {(row["path"], row["digest"]) for row in rows}
+
+
+def running_since(db: Database) -> datetime | None:
+    """When the heal began that is going on, if one is."""
+    row = db.one("SELECT MIN(started_at) AS at FROM heals WHERE status = 'running'")
+    return from_store(row["at"]) if row is not None and row["at"] else None
+
+
+def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
+    """Whether another run was going on at any time since."""
+    row = db.one(
+        "SELECT 1 FROM task_runs WHERE run_id <> ? AND (status = 'running' OR (started_at IS NOT NULL AND finished_at >= ?)) LIMIT 1",
+        run_id,
+        to_store(since),
+    )
+    return row is not None

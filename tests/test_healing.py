@@ -1,0 +1,625 @@
+"""The ladder with a healer, walked from end to end by real ticks and a scripted agent."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+
+import pytest
+
+from tests.healing import BROKEN, FIX, FIXED, TASK, Healing, says
+from tests.helpers import Gate, Telegram, Workspace, alive, kill, wait_for
+
+AUDIT_KEYS = {
+    "time", "task", "run", "attempt", "error_signature", "files", "diff", "verdict", "cost", "rerun_result", "cause", "problem",
+    "status",
+}  # fmt: skip
+SUSPENDED_TASK = TASK.replace("tags: [a, b]\n", "tags: [a, b]\nenabled: false\ndisabled_reason: auto_suspended\n")
+
+
+def suspended(healing: Healing) -> None:
+    """Everything is as it was, but for the two lines that say so."""
+    assert healing.state() == "suspended"
+    assert healing.changed() == {"ws/tasks/job.md"}
+    assert healing.file("tasks/job.md") == SUSPENDED_TASK
+    assert healing.snapshots_left() == []
+
+
+# --- heals that help -------------------------------------------------------------------------------------------------
+
+
+def test_a_heal_that_works_the_first_time_ends_in_success_within_the_same_tick(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}\n{says()}")
+    run = healing.tick()
+    assert (run["status"], run["attempts"], run["exit_code"]) == ("success", 3, 0)
+    assert healing.attempts() == [("run", "failed"), ("heal", "success"), ("verify", "success")]
+    assert healing.changed() == {"ws/scripts/job.sh"}
+    assert healing.file("scripts/job.sh") == FIXED
+    (line,) = healing.audit()
+    assert set(line) == AUDIT_KEYS
+    assert (line["task"], line["run"], line["attempt"], line["verdict"]) == ("job", run["run_id"], 2, "fixed")
+    assert (line["files"], line["rerun_result"], line["status"]) == (["scripts/job.sh"], "success", "kept")
+    assert "-cat input.txt || exit 4\n+cat data/input.txt || exit 4\n" in line["diff"]
+    assert healing.alerts() == [("healed", False)]
+    assert healing.tickets() == []
+    assert "healed: the path was wrong (scripts/job.sh)" in workspace.cli("history").stdout
+    shown = workspace.cli("show", "job").stdout
+    assert "probation  healed in run" in shown and "attempt 2 (heal) success" in shown
+    assert healing.snapshots_left() == []
+
+
+def test_a_second_heal_is_told_what_the_first_did_and_why_that_did_not_help(workspace: Workspace) -> None:
+    wrong = "sed -i 's|cat input|cat nowhere/input|' scripts/job.sh"
+    healing = Healing(
+        workspace, f"if [ $CALL = 1 ]; then {wrong}; {says(cause='a first guess')}; else {FIX}; {says()}; fi"
+    )
+    run = healing.tick()
+    assert run["status"] == "success"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "verify", "heal", "verify"]
+    assert healing.file("scripts/job.sh") == FIXED and healing.changed() == {"ws/scripts/job.sh"}
+    first, second = healing.prompts
+    assert "A repair was tried before" not in first and "cat: input.txt" in first
+    assert "A repair was tried before: it said fixed, cause: a first guess; it changed scripts/job.sh" in second
+    assert "cat: nowhere/input.txt" in second
+    assert [(line["rerun_result"], line["status"]) for line in healing.audit()] == [
+        ("failed", "restored"),
+        ("success", "kept"),
+    ]
+
+
+def test_the_command_timeout_and_env_of_the_task_may_be_healed_and_the_rest_is_put_back(workspace: Workspace) -> None:
+    edit = (
+        "cat > tasks/job.md <<'END'\n---\nid: other-id\nschedule: 1m\ncommand: cat data/input.txt\ntimeout: 99\n"
+        "enabled: true\nself_heal: true\nenv:\n  MODE: careful\n---\nPrints the input, from where it is.\nEND\n"
+    )
+    healing = Healing(workspace, f"{edit}{says()}")
+    assert healing.tick()["status"] == "success"
+    assert healing.changed() == {"ws/tasks/job.md"}
+    assert healing.file("tasks/job.md") == (
+        "---\nid: job\nschedule: 1h   # every hour\ncommand: cat data/input.txt\nsuspend_after: 5\n# the owner's own remark\n"
+        "tags: [a, b]\ntimeout: 99\nenv:\n  MODE: careful\n---\nPrints the input, from where it is.\n"
+    )
+    assert healing.audit()[0]["files"] == ["tasks/job.md"]
+
+
+def test_a_mode_that_the_agents_tool_lost_is_put_back(workspace: Workspace) -> None:
+    rewrite = "sed 's|cat input|cat data/input|' scripts/job.sh > new; mv new scripts/job.sh; chmod 600 scripts/job.sh"
+    healing = Healing(workspace, f"{rewrite}; {says()}")
+    assert healing.tick()["status"] == "success"
+    assert (healing.root / "scripts/job.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_heal_paths_may_be_edited_also_outside_the_workspace_or_made(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    path = healing.outside / "settings.ini"
+    path.write_text("path=input.txt\n")
+    workspace.write_task(
+        "job",
+        TASK.replace("./scripts/job.sh", f'cat "$(sed s/path=// {path})" made.txt').replace(
+            "tags:", f"heal_paths: [{path}, made.txt]\ntags:"
+        ),
+    )
+    healing.script(f"echo path=data/input.txt > {path}; echo x > made.txt; {says()}")
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "success"
+    assert healing.changed() == {"ws/made.txt"} and path.read_text() == "path=data/input.txt\n"
+
+
+def test_the_healer_may_do_its_work_without_an_edit(workspace: Workspace) -> None:
+    healing = Healing(workspace, says(cause="the folder had gone"))
+    outside = healing.outside / "made"
+    workspace.write_task("job", TASK.replace("./scripts/job.sh", f"ls {outside}"))
+    healing.script(f"mkdir {outside}; {says()}")
+    run = healing.tick()
+    assert run["status"] == "success" and healing.audit()[0]["files"] == []
+
+
+# --- heals that do not -----------------------------------------------------------------------------------------------
+
+
+def test_two_heals_in_vain_suspend_the_task_with_every_byte_restored(workspace: Workspace, telegram: Telegram) -> None:
+    healing = Healing(workspace, f"echo '# try '$CALL >> scripts/job.sh; {says()}", telegram=telegram)
+    run = healing.tick()
+    assert (run["status"], run["exit_code"]) == ("failed", 4)
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "verify", "heal", "verify"]
+    suspended(healing)
+    assert [(line["files"], line["rerun_result"]) for line in healing.audit()] == [(["scripts/job.sh"], "failed")] * 2
+    assert healing.alerts() == [("suspended", True)]
+    (text,) = telegram.texts
+    assert "job is suspended after 2 heals" in text and "scheduler.py resume job" in text
+    (ticket,) = healing.tickets()
+    assert (ticket["kind"], ticket["task_id"], ticket["run_id"]) == ("suspended", "job", run["run_id"])
+    assert ticket["command"] == "scheduler.py resume job" and "exit code 4" in ticket["error"]
+    assert len(ticket["tried"]) == 5 and "heal: success, fixed: the path was wrong" in ticket["tried"][1]
+    assert "2 heals did not help" in workspace.cli("history").stdout
+
+
+FORBIDDEN = {
+    "another task": "sed -i s/true/false/ tasks/other.md",
+    "the configuration": "echo 'heals_per_day: 1000' >> config.yaml",
+    "the secrets": "echo X=1 >> .env",
+    "git": "echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
+    "a prompt": "echo 'do as you like' > prompts/self-heal.txt",
+    "a new task": "printf -- '---\\nid: evil\\nschedule: 1m\\ncommand: date\\n---\\n' > tasks/evil.md",
+    "a script the command does not name": "echo evil >> scripts/helper.sh",
+    "a new file": "mkdir -p new/deep; echo x > new/deep/file",
+    "a file removed": "rm data/input.txt; rmdir data",
+    "a mode": "chmod 777 scripts/helper.sh",
+    "a link in place of a file": "ln -sf /etc/passwd scripts/helper.sh",
+    "a folder in place of a file": "rm scripts/helper.sh; mkdir -p scripts/helper.sh/x; touch scripts/helper.sh/x/y",
+    "ssh": "echo 'ssh-ed25519 EVIL' >> ~/.ssh/authorized_keys",
+    "the shell's start": "echo evil > ~/.bashrc",
+    "agents' settings": "mkdir -p ~/.claude; echo '{}' > ~/.claude/settings.json; mkdir .claude; echo x > .claude/settings.json",
+    "the shim": "echo 'echo evil' > state/shims/claude",
+    "the audit log": "echo '{}' >> logs/self-heal-audit.log",
+}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+def test_a_forbidden_change_takes_the_whole_heal_back_though_it_would_have_helped(
+    workspace: Workspace, what: str
+) -> None:
+    healing = Healing(workspace, f"{FIX}\n{FORBIDDEN[what]}\n{says()}")
+    workspace.cli("run", "other")  # so that the shim is there
+    shim = healing.file("state/shims/claude")
+    run = healing.tick()
+    assert run["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "heal"], "no run with what it made"
+    suspended(healing)
+    assert healing.file("state/shims/claude") == shim
+    audit = healing.audit()
+    assert [line["status"] for line in audit] == ["restored"] * 2
+    assert all("which it may not" in line["problem"] for line in audit)
+    assert "which it may not" in healing.prompts[1]
+
+
+def test_what_a_forbidden_change_overwrote_is_kept_aside_since_it_may_have_been_somebody_else(
+    workspace: Workspace,
+) -> None:
+    healing = Healing(workspace, f"{FIX}; echo '# mine' >> tasks/other.md; {says()}")
+    healing.tick()
+    kept = [
+        path.read_text() for path in (healing.root / "state/heals").glob("*/found/*") if path.name != "manifest.json"
+    ]
+    assert any(text.endswith("# mine\n") for text in kept)
+
+
+def test_the_database_survives_a_healer_that_overwrites_or_removes_it(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}\n[ $CALL = 1 ] && echo garbage > state/tickdown.db || rm -rf state\n{says()}")
+    run = healing.tick()
+    assert run["status"] == "failed" and healing.state() == "suspended"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "heal"]
+    assert [line["status"] for line in healing.audit()] == ["restored"] * 2
+    assert "damaged the database" in healing.audit()[0]["problem"]
+    assert healing.file("scripts/job.sh") == BROKEN
+    database = sqlite3.connect(healing.root / "state/tickdown.db")
+    assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    database.close()
+
+
+def test_a_script_that_the_healer_removes_is_back_and_was_not_run(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"rm scripts/job.sh; {says()}")
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert "scripts/job.sh: was removed" in healing.audit()[0]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("edit", "problem"),
+    [
+        ("echo 'if then' >> scripts/job.sh", "scripts/job.sh: "),
+        ("sed -i 's/command: .*/command: \"if then\"/' tasks/job.md", "command: "),
+        ("sed -i 's/command: .*/command: [/' tasks/job.md", "tasks/job.md"),
+        ("sed -i 's/command: .*/timeout: -5/' tasks/job.md", "tasks/job.md"),
+        ("printf '\\xff\\xfe' > tasks/job.md", "not valid UTF-8"),
+        ("rm tasks/job.md", "was removed"),
+    ],
+)
+def test_edits_that_fail_their_check_are_undone_and_never_run(workspace: Workspace, edit: str, problem: str) -> None:
+    healing = Healing(workspace, f"{edit}\n{says()}")
+    assert healing.tick()["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "heal"]
+    suspended(healing)
+    assert problem in healing.audit()[0]["problem"]
+
+
+@pytest.mark.parametrize(("name", "text"), [("x.py", "def f(:\n"), ("x.json", "{"), ("x.yaml", "a: [")])
+def test_other_kinds_of_files_are_checked_too(workspace: Workspace, name: str, text: str) -> None:
+    healing = Healing(workspace, "")
+    workspace.write_task("job", TASK.replace("tags:", f"heal_paths: [{name}]\ntags:"))
+    healing.script(f"cat > {name} <<'END'\n{text}END\n{says()}")
+    healing.tick()
+    assert not (healing.root / name).exists()
+    assert f"{name}: " in healing.audit()[0]["problem"]
+
+
+def test_a_healer_that_dies_is_taken_back(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}; exit 9")
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert "the healer failed: exit code 9" in healing.audit()[0]["problem"]
+
+
+def test_a_healer_without_a_verdict_is_judged_by_the_next_run_alone(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"[ $CALL = 2 ] && {FIX}; echo I did something")
+    run = healing.tick()
+    assert run["status"] == "success"
+    assert [line["verdict"] for line in healing.audit()] == [None, None]
+
+
+def test_a_healer_that_gives_up_is_asked_once_more_and_its_edits_are_undone(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"echo >> scripts/job.sh; {says('gave_up')}")
+    assert healing.tick()["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "heal"]
+    suspended(healing)
+
+
+def test_needs_human_goes_straight_to_a_ticket_and_stops_the_healing(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"echo >> scripts/job.sh; {says('needs_human', 'the password has expired')}")
+    run = healing.tick()
+    assert run["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal"]
+    assert healing.changed() == set() and healing.state() == "active"
+    (ticket,) = healing.tickets()
+    assert ticket["kind"] == "needs_human" and "the password has expired" in ticket["body"]
+    assert healing.alerts() == [("needs a human", True)]
+    healing.due_again()
+    healing.tick()
+    assert len(healing.prompts) == 1, "while a human is asked, the healer is not"
+    workspace.cli("resume", "job")
+    healing.due_again()
+    healing.tick()
+    assert len(healing.prompts) == 2 and len(workspace.json("tickets", "--all")) == 2
+
+
+def test_a_healer_that_hangs_is_ended_with_all_it_started(workspace: Workspace) -> None:
+    healing = Healing(
+        workspace,
+        f"{FIX}; sleep 1000 & echo $! > {workspace.root.parent}/pid; setsid sleep 1000; {says()}",
+        "heal_timeout: 2s\n",
+    )
+    config = healing.file("config.yaml").replace("heal_timeout: 60s\n", "")
+    workspace.config(config)
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert "did not end within 2s" in healing.audit()[0]["problem"]
+    assert not alive(int((workspace.root.parent / "pid").read_text()))
+
+
+def test_what_a_healer_leaves_in_the_background_is_ended_before_its_edits_are_looked_at(workspace: Workspace) -> None:
+    pid = workspace.root.parent / "pid"
+    background = f"setsid sh -c 'echo $$ > {pid}; sleep 1000; echo evil >> scripts/job.sh' &"
+    healing = Healing(workspace, f"{FIX}\n{background}\nuntil [ -s {pid} ]; do sleep 0.02; done\n{says()}")
+    assert healing.tick()["status"] == "success"
+    assert not alive(int(pid.read_text())) and healing.file("scripts/job.sh") == FIXED
+
+
+# --- probation -------------------------------------------------------------------------------------------------------
+
+
+def healed(workspace: Workspace, script: str = f"{FIX}; {says()}") -> Healing:
+    healing = Healing(workspace, script)
+    assert healing.tick()["status"] == "success"
+    healing.due_again()
+    return healing
+
+
+def test_a_failure_on_probation_restores_and_suspends_without_a_further_heal(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    (healing.root / "data/input.txt").rename(healing.root / "data/gone.txt")
+    run = healing.tick()
+    assert run["status"] == "failed" and len(healing.prompts) == 1
+    assert healing.file("scripts/job.sh") == BROKEN and healing.state() == "suspended"
+    assert healing.alerts()[-1] == ("suspended", True)
+    (ticket,) = healing.tickets()
+    assert "was on probation and is undone: scripts/job.sh" in ticket["body"]
+    assert workspace.sql("SELECT status FROM heals") == [("restored",)]
+
+
+def test_an_edit_of_a_person_since_the_heal_is_not_lost_when_probation_fails(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    mine = FIXED + "exit 5 # mine\n"
+    (healing.root / "scripts/job.sh").write_text(mine)
+    assert healing.tick()["status"] == "failed"
+    assert healing.file("scripts/job.sh") == mine and healing.state() == "suspended"
+    assert "edited since the heal: scripts/job.sh" in healing.tickets()[0]["body"]
+
+
+def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    for left in (2, 1, None):
+        assert healing.tick()["status"] == "success"
+        probation = workspace.json("show", "job")["probation"]
+        assert (probation["left"] if probation else None) == left
+        healing.due_again()
+    (healing.root / "scripts/job.sh").write_text(BROKEN)
+    assert healing.tick()["status"] == "success" and len(healing.prompts) == 2
+
+
+def test_a_day_ends_the_probation_too(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    workspace.sql("UPDATE tasks SET probation_until = '2020-01-01T00:00:00.000Z'")
+    (healing.root / "scripts/job.sh").write_text(BROKEN)
+    assert healing.tick()["status"] == "success" and len(healing.prompts) == 2
+
+
+# --- limits ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_has_three_heals_a_day_and_then_only_counts(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    for _ in range(3):
+        workspace.sql("UPDATE tasks SET probation_run = NULL")
+        (healing.root / "scripts/job.sh").write_text(BROKEN)
+        run = healing.tick()
+        healing.due_again()
+    assert run["status"] == "failed" and len(healing.prompts) == 3
+    assert workspace.json("show", "job")["failures"] == 1
+    reason = workspace.json("heal", "job", "--dry-run")["reason"]
+    assert reason == "this task has had its heals for today"
+
+
+def test_heals_per_day_is_over_all_tasks(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}", "heals_per_day: 1\n")
+    workspace.task("second", "exit 3", schedule="1h")
+    workspace.tick()
+    assert len(healing.prompts) == 1
+    assert workspace.sql("SELECT COUNT(*) FROM heals") == [(1,)]
+
+
+def test_heals_come_one_at_a_time(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    trace = healing.outside / "trace"
+    for number in range(3):
+        workspace.task(f"t{number}", "exit 3", schedule="1h")
+    healing.script(f"echo in >> {trace}; sleep 0.2; echo out >> {trace}; {says('needs_human')}")
+    workspace.tick()
+    assert trace.read_text().split() == ["in", "out"] * 4
+
+
+def test_the_deadline_of_the_ladder_is_in_the_lock_and_ends_the_wait_for_a_heal(workspace: Workspace) -> None:
+    healing = Healing(workspace, says(), "")
+    workspace.config(healing.file("config.yaml").replace("heal_timeout: 60s", "heal_timeout: 1s"))
+    workspace.task("job", "exit 3", schedule="1h", timeout="1s")
+    gate = Gate(workspace)
+    workspace.task("holder", "exit 3", schedule="manual")
+    healing.script(f"{gate.command}; {says('needs_human')}")
+    (healing.root / "state").mkdir(mode=0o700, exist_ok=True)
+    import fcntl
+
+    with open(healing.root / "state" / "heal.lock", "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        tick = workspace.start("tick")
+        lock = healing.root / "state/locks/job.lock"
+        holder = wait_for(lambda: lock.exists() and lock.read_text() and json.loads(lock.read_text()), "the lock")
+        assert holder["ladder_deadline"] > holder["deadline"]
+        tick.communicate()
+    run = workspace.last_run("job")
+    assert run["status"] == "failed" and "not healed: there is no time left for it" in workspace.log_text(run)
+    assert workspace.json("show", "job")["failures"] == 1 and healing.prompts == []
+
+
+@pytest.mark.parametrize(
+    ("config", "task", "reason"),
+    [
+        ("healer: null\n", {}, "no healer is configured"),
+        ("", {"self_heal": False}, "self_heal: false"),
+        ("healer: ghost\n", {}, "the healer is not installed"),
+    ],
+)
+def test_where_healing_is_off_or_impossible_failures_are_counted(
+    workspace: Workspace, config: str, task: dict[str, object], reason: str
+) -> None:
+    healing = Healing(workspace, says())
+    base = healing.file("config.yaml")
+    if config:
+        base = base.replace("healer: doctor\n", config).replace("agents:\n", "agents:\n  ghost: [no-such-program]\n")
+    workspace.config(base)
+    workspace.task("job", "echo broken; exit 4", schedule="1h", suspend_after=4, **task)
+    for _ in range(4):
+        healing.tick()
+        healing.due_again()
+    assert healing.alerts() == [("failed", False), ("still failing", True), ("suspended", True)]
+    assert [ticket["kind"] for ticket in healing.tickets()] == ["failing", "suspended"]
+    assert healing.state() == "suspended" and healing.prompts == []
+    assert reason in workspace.json("heal", "job", "--dry-run")["reason"]
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "kind"),
+    [
+        ("no-such-command", "failed", "missing_tool"),
+        ("sleep 100", "timeout", "timeout"),
+        ("echo 'curl: (7) Failed to connect to localhost port 1'; exit 7", "failed", "transient"),
+        ("echo 'fatal: Authentication failed for https://example.org/'; exit 128", "failed", "auth"),
+    ],
+)
+def test_what_no_edit_can_cure_is_not_healed(workspace: Workspace, command: str, status: str, kind: str) -> None:
+    healing = Healing(workspace, says())
+    workspace.task("job", command, schedule="1h", timeout="1s")
+    run = healing.tick()
+    assert (run["status"], run["error_class"], healing.prompts) == (status, kind, [])
+
+
+def test_a_run_by_hand_heals_only_when_asked(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}")
+    workspace.cli("run", "job", code=1)
+    assert healing.prompts == [] and healing.changed() == set()
+    done = workspace.cli("run", "job", "--heal")
+    assert "all done" in done.stdout and healing.file("scripts/job.sh") == FIXED
+
+
+# --- what the healer is told ---------------------------------------------------------------------------------------
+
+
+def test_the_prompt_has_the_end_of_the_log_as_data_without_secrets(workspace: Workspace) -> None:
+    healing = Healing(workspace, says("gave_up"))
+    noise = (
+        "for i in $(seq 1 500); do echo line-$i; done; echo pass $SERVICE_PASSWORD; printf '\\033[31mred\\n'; exit 4"
+    )
+    workspace.task("job", noise, schedule="1h")
+    healing.tick()
+    prompt = healing.prompts[0]
+    log = prompt.split("\n----- ")[1]
+    assert "line-500\npass ***\nred" in log and "line-303\n" in log and "line-302\n" not in log
+    assert "correct-horse-battery" not in prompt and "\x1b" not in prompt
+    assert prompt.count(prompt.split("It ends at the line\n")[1].split("\n")[0]) == 2
+
+
+def test_a_prompt_of_the_workspace_takes_the_place_of_the_shipped_one(workspace: Workspace) -> None:
+    healing = Healing(workspace, says("gave_up"))
+    (healing.root / "prompts/self-heal.txt").write_text("Mend {{task_id}} in {{files}}; {{unknown}}\n{{log}}")
+    healing.tick()
+    assert healing.prompts[0].startswith("Mend job in - tasks/job.md\n- scripts/job.sh; {{unknown}}\nstarting\n")
+
+
+# --- interruptions -----------------------------------------------------------------------------------------------------
+
+
+def test_a_heal_whose_supervisor_is_killed_is_taken_back_and_the_task_run_once_more(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    healing.script(f"{FIX}; echo evil >> config.yaml; {gate.command}; {says()}")
+    healing.before = healing.tree()
+    tick = workspace.start("tick")
+    gate.wait()
+    kill(tick.pid)
+    tick.communicate()
+    healing.script(says("needs_human"))
+    workspace.tick(code=2)  # the configuration is broken; nothing runs, but the heal that broke it is taken back
+    run = healing.tick()
+    assert healing.file("scripts/job.sh") == BROKEN and healing.changed() == set()
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "rerun", "heal"]
+    assert healing.attempts()[1] == ("heal", "orphaned")
+    assert run["status"] == "failed"
+    assert [line["rerun_result"] for line in healing.audit()] == ["interrupted", "not run"]
+
+
+@pytest.mark.parametrize("how", ["stop", "SIGTERM"])
+def test_a_heal_that_is_stopped_leaves_nothing_behind(workspace: Workspace, how: str) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    healing.script(f"{FIX}; {gate.command}; {says()}")
+    healing.before = healing.tree()
+    tick = workspace.start("tick")
+    gate.wait()
+    if how == "stop":
+        workspace.cli("stop", "job")
+    else:
+        os.kill(tick.pid, signal.SIGTERM)
+    tick.communicate()
+    assert workspace.last_run("job")["status"] == "cancelled"
+    assert healing.changed() == set() and healing.state() == "active"
+    assert [line["rerun_result"] for line in healing.audit()] == ["cancelled"]
+
+
+def test_edits_that_were_not_proven_yet_are_undone_when_the_supervisor_dies(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    workspace.write_task("job", TASK.replace("./scripts/job.sh", "./scripts/job.sh && { " + gate.command + "; }"))
+    healing.script(f"{FIX}; {says()}")
+    healing.before = healing.tree()
+    tick = workspace.start("tick")
+    gate.wait()
+    assert healing.file("scripts/job.sh") == FIXED
+    kill(tick.pid)
+    tick.communicate()
+    healing.script(says("needs_human"))
+    healing.tick()
+    assert healing.changed() <= {"ws/gate.arrived"}
+    assert healing.audit()[0]["rerun_result"] == "interrupted"
+
+
+def test_what_other_tasks_and_the_program_itself_write_during_a_heal_is_left_alone(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    healing.script(f"{FIX}; {gate.command}; {says()}")
+    tick = workspace.start("tick")
+    gate.wait()
+    workspace.task("writer", "echo result > data/result.txt", schedule="manual")
+    workspace.cli("run", "writer")
+    workspace.cli("pause", "other")
+    gate.open()
+    tick.communicate()
+    assert workspace.last_run("job")["status"] == "failed", "a task file that nobody accounts for is not trusted"
+    assert healing.file("data/result.txt") == "result\n"
+    assert "disabled_reason: paused" in healing.file("tasks/other.md")
+
+
+def test_during_a_heal_a_task_file_that_somebody_touched_does_not_start(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    healing.script(
+        f"sed -i 's/command: .*/command: touch evil/; s/manual/1s/' tasks/other.md; {gate.command}; {says()}"
+    )
+    tick = workspace.start("tick")
+    gate.wait()
+    workspace.tick()
+    assert not (healing.root / "evil").exists() and workspace.runs("other") == []
+    gate.open()
+    wait_for(lambda: len(healing.prompts) == 2, "the second heal")
+    gate.open()
+    tick.communicate()
+    assert "touch evil" not in healing.file("tasks/other.md")
+
+
+# --- afterwards ------------------------------------------------------------------------------------------------------
+
+
+def test_a_heal_can_be_shown_and_taken_back_later(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    run_id = workspace.last_run("job")["run_id"]
+    shown = workspace.cli("heal", "job", "--diff", run_id).stdout
+    assert "+cat data/input.txt || exit 4" in shown and "verdict  fixed: the path was wrong" in shown
+    workspace.cli("heal", "job", "--undo", run_id)
+    assert healing.changed() == set()
+    assert workspace.json("show", "job")["probation"] is None
+    assert "nothing is left" in workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
+
+
+def test_an_undo_does_not_overwrite_what_was_edited_since(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    (healing.root / "scripts/job.sh").write_text("echo mine\n")
+    done = workspace.cli("heal", "job", "--undo", workspace.last_run("job")["run_id"], code=1)
+    assert "edited since the heal: scripts/job.sh" in done.stderr and healing.file("scripts/job.sh") == "echo mine\n"
+
+
+def test_a_dry_run_shows_the_prompt_and_the_files_and_starts_nothing(workspace: Workspace) -> None:
+    healing = Healing(workspace, "touch started")
+    workspace.write_task("job", TASK.replace("tags:", "heal_paths: [config.yaml, tasks/other.md, notes.txt]\ntags:"))
+    workspace.cli("run", "job", code=1)
+    shown = workspace.json("heal", "job", "--dry-run")
+    assert shown["would_heal"] is True and shown["files"] == ["tasks/job.md", "scripts/job.sh", "notes.txt"]
+    assert {row["path"]: row["reason"] for row in shown["never"]} == {
+        "config.yaml": "is Tickdown's configuration",
+        "tasks/other.md": "is another task",
+    }
+    assert "cat: input.txt" in shown["prompt"] and healing.prompts == []
+    plain = workspace.cli("heal", "job", "--dry-run").stdout
+    assert "may edit   scripts/job.sh" in plain and "may not    config.yaml" in plain
+
+
+@pytest.mark.parametrize("arguments", [("job",), ("job", "--diff", "x", "--undo", "y")])
+def test_heal_wants_one_thing_at_a_time(workspace: Workspace, arguments: tuple[str, ...]) -> None:
+    workspace.task("job")
+    workspace.cli("heal", *arguments, code=2)
+
+
+def test_the_first_failure_without_a_healer_says_how_to_get_one(workspace: Workspace) -> None:
+    workspace.task("job", "exit 3", schedule="1h")
+    assert "healer: claude" in workspace.tick().stderr
+    assert "healer: claude" in workspace.cli("doctor", code=None).stdout
+
+
+def test_old_snapshots_go_with_their_runs(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    assert list((healing.root / "state/heals").iterdir())
+    healing.tick()
+    workspace.sql(
+        "UPDATE task_runs SET recorded_at = '2020-01-01T00:00:00.000Z' WHERE run_id IN (SELECT run_id FROM heals)"
+    )
+    workspace.cli("prune")
+    assert list((healing.root / "state/heals").iterdir()) == []
