@@ -17,6 +17,7 @@ from lib.model import NO_USAGE, ErrorClass, Usage
 
 LONGEST_TEXT = 64 * 1024  # of the last words that are kept
 MOST_OBJECTS = 20_000  # JSON objects looked at in one output
+MOST_BEGUN = 500  # that turn out to be none
 
 
 class Format(StrEnum):
@@ -127,13 +128,13 @@ def read_answer(format_: Format, stdout: str, stderr: str, exit_code: int | None
     return _READERS[format_](stdout, stderr, exit_code)
 
 
-_NOTHING_SAID = "its output has no result in the expected format"
+NOTHING_SAID = "its output has no result in the expected format"
 
 
 def _read_claude(stdout: str, stderr: str, exit_code: int | None) -> Answer:
     found = [item for item in _objects(stdout) if item.get("type") == "result"]
     if not found:
-        return Answer(error=_NOTHING_SAID if exit_code == 0 else None)
+        return Answer(error=NOTHING_SAID if exit_code == 0 else None)
     result = found[-1]
     used = _mapping(result.get("usage"))
     read = [
@@ -162,8 +163,8 @@ def _read_claude(stdout: str, stderr: str, exit_code: int | None) -> Answer:
 
 # The words of an agent that could not do what it was asked because it was not permitted to.
 REFUSAL = re.compile(
-    r"permission|permitted|not allowed|was denied|were denied|access denied|got denied|blocked|approv|authoriz"
-    r"|unable to|could ?n[o']t|could not|can ?n[o']t|cannot|won't be able|not able to|refused|need you to",
+    r"permission|permitted|not allowed|have access|was denied|were denied|access denied|got denied|blocked|approv|authoriz"
+    r"|unable to|could ?n[o'’]t|could not|can ?n[o'’]t|cannot|n['’]t (?:be )?able to|not able to|refused|need you to",
     re.IGNORECASE,
 )
 
@@ -196,7 +197,7 @@ def _read_codex(stdout: str, stderr: str, exit_code: int | None) -> Answer:
                 error = _text(event.get("message")) or "error"
     usage = Usage(_sum(tokens["input_tokens"]), _sum(tokens["output_tokens"]), None, session, text)
     if error is None and not done and exit_code == 0:
-        error = _NOTHING_SAID
+        error = NOTHING_SAID
     return Answer(usage, error)
 
 
@@ -214,7 +215,7 @@ def _read_gemini(stdout: str, stderr: str, exit_code: int | None) -> Answer:
     found = [item for text in (stderr, stdout) for item in _objects(text) if {"response", "error"} & item.keys()]
     known, meaning = _GEMINI_EXITS.get(exit_code or 0, (None, ""))
     if not found:
-        return Answer(error=_NOTHING_SAID if exit_code == 0 else meaning or None, error_class=known)
+        return Answer(error=NOTHING_SAID if exit_code == 0 else meaning or None, error_class=known)
     result = found[-1]
     read: list[int | None] = []
     written: list[int | None] = []
@@ -251,7 +252,7 @@ def last_object_with(text: str, key: str) -> dict[str, Any] | None:
 def _objects(text: str, *, anywhere: bool = False) -> Iterator[dict[str, Any]]:
     """The JSON objects of an output, one behind the other; only those that begin a line, or all. What is no JSON is
     passed over."""
-    decoder, at = json.JSONDecoder(), 0
+    decoder, at, begun = json.JSONDecoder(), 0, 0
     beginning = re.compile(r"\{" if anywhere else r"^[ \t]*\{", re.MULTILINE)
     for _ in range(MOST_OBJECTS):
         match = beginning.search(text, at)
@@ -261,7 +262,9 @@ def _objects(text: str, *, anywhere: bool = False) -> Iterator[dict[str, Any]]:
         try:
             value, at = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
-            at = start + 1
+            at, begun = start + 1, begun + 1
+            if begun > MOST_BEGUN:
+                return
             continue
         if isinstance(value, dict):
             yield value

@@ -287,8 +287,11 @@ def _agents(fields: Fields, environment: Mapping[str, str]) -> dict[str, Agent]:
             continue
         one = Fields(node, AGENT_KEYS, fields.problems, f"agents.{name}.")
         one.unknown_as(warning=False, known=AGENT_KEYS)
+        found_before = len(fields.problems)
         argv = one.read("argv", base.argv, _words)
         if not argv:
+            if len(fields.problems) > found_before:
+                continue
             one.refuse("argv", f"required: the program and its arguments as a list, such as [{name}, run]")
             continue
         folder = _filled(one, "config_dir", one.text("config_dir", base.config_dir), environment)

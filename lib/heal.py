@@ -263,7 +263,7 @@ class Heal:
         if outcome.status is not RunStatus.SUCCESS:
             problems.append(f"the healer failed: {outcome.error}")
         problems += [
-            f"{change.word} {self.scope.shown(change.path)}, which it may not" for change in findings.forbidden[:20]
+            f"{change.word} {self.scope.shown(change.path)}, which it may not" for change in findings.forbidden[:30]
         ]
         for index, change in enumerate(findings.edits):
             try:

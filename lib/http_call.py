@@ -74,6 +74,8 @@ def _report(answer: Any, expected: list[int]) -> int:
     sys.stdout.buffer.flush()
     well = answer.status_code in expected if expected else 200 <= answer.status_code < 300
     if not well:
+        if kept and "Retry-After" in answer.headers:
+            print(f"Retry-After: {answer.headers['Retry-After']}")  # where it is found: near the end
         print(f"{verdict}; expected {', '.join(map(str, expected)) or 'a status from 200 to 299'}")
     return 0 if well else 1
 

@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
-from lib.agents import Answer
+from lib.agents import NOTHING_SAID, Answer
 from lib.model import NO_USAGE, ErrorClass, RunStatus, Usage
 from lib.zones import UnknownZone, get_zone
 
-LINES_LOOKED_AT = 6
+LINES_LOOKED_AT = 12  # what node prints after the line that says it
 LONGEST_RESET = timedelta(days=8)  # weekly limits exist
 
 
@@ -32,6 +32,7 @@ class Outcome:
 # since what came before it was survived; in that line the first row here.
 SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (ErrorClass.AUTH, "ssh", r"Permission denied \((?:publickey|password|keyboard-interactive|gssapi)"),
+    (ErrorClass.AUTH, "ssh", r"Too many authentication failures"),
     (ErrorClass.AUTH, "ssh, a host key that only a person can accept", r"Host key verification failed"),
     (ErrorClass.AUTH, "git", r"Authentication failed for|could not read (?:Username|Password) for"),
     (ErrorClass.AUTH, "git", r"HTTP Basic: Access denied"),
@@ -42,33 +43,39 @@ SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (
         ErrorClass.AUTH,
         "codex, npm, docker",
-        r"\b401 Unauthorized|\b403 Forbidden|unauthorized: authentication required",
+        r"\b401 Unauthorized|\b403 Forbidden|\b407 Proxy Auth|unauthorized: authentication required",
     ),
+    (ErrorClass.AUTH, "npm", r"npm (?:error|ERR!) (?:code E(?:401|403|407)\b|Incorrect or missing password)"),
     (ErrorClass.AUTH, "psql, mysql", r"password authentication failed|Access denied for user"),
     (ErrorClass.AUTH, "aws", r"Unable to locate credentials|ExpiredToken|InvalidClientTokenId"),
     (ErrorClass.AUTH, "claude", r"Please run /login|Not logged in|Invalid API key|OAuth token|authentication_error"),
     (ErrorClass.AUTH, "gemini", r"Please set an Auth method|API key not valid"),
     (ErrorClass.AUTH, "codex", r"Incorrect API key|invalid_api_key"),
+    (ErrorClass.TRANSIENT, "gemini", r"RESOURCE_EXHAUSTED"),  # it calls that a quota too
     (
         ErrorClass.BUDGET,
         "claude, codex",
         r"[Cc]redit balance is too low|insufficient_quota|exceeded your current quota",
     ),
-    (ErrorClass.TRANSIENT, "claude, codex", r"usage limit reached|hit your (?:\w+ ){0,2}limit|rate_limit_error"),
+    (ErrorClass.TRANSIENT, "claude", r"(?:[Uu]sage|[Ww]eekly|[Ss]ession|Opus|Sonnet|-hour) limit reached"),
+    (ErrorClass.TRANSIENT, "claude, codex", r"hit your (?:\w+ ){0,2}limit|rate_limit_error"),
     (ErrorClass.TRANSIENT, "claude", r"overloaded_error|API Error: (?:429|5[0-9][0-9])\b"),
     (ErrorClass.TRANSIENT, "claude", r"Unable to connect to API|API Error: Connection"),
-    (ErrorClass.TRANSIENT, "gemini", r"RESOURCE_EXHAUSTED|Quota exceeded|fetch failed"),
+    (ErrorClass.TRANSIENT, "gemini", r"Quota exceeded|fetch failed"),
     (ErrorClass.TRANSIENT, "codex", r"stream disconnected|last status: (?:429|50[234])"),
     (ErrorClass.TRANSIENT, "APIs", r"[Tt]oo [Mm]any [Rr]equests|[Rr]ate limit (?:exceeded|reached)"),
     (ErrorClass.TRANSIENT, "web servers", r"Service (?:Temporarily )?Unavailable|Bad Gateway|Gateway Time-?out"),
     (
         ErrorClass.TRANSIENT,
         "curl, git",
-        r"returned error: (?:408|429|50[234]|529)\b|RPC failed; HTTP (?:429|50[234])\b",
+        r"returned error: (?:408|429|50[234]|529)\b|RPC failed; (?:HTTP (?:429|50[234])|curl [0-9]+)\b",
     ),
-    (ErrorClass.TRANSIENT, "curl", r"curl: \((?:5|6|7|28|52|55|56)\)"),
+    (ErrorClass.TRANSIENT, "curl", r"curl: \((?:5|6|7|16|18|28|52|55|56|92)\)|transfer closed with"),
     (ErrorClass.TRANSIENT, "wget", r"ERROR (?:408|429|50[234]): |unable to resolve host address"),
+    (ErrorClass.TRANSIENT, "wget", r"No data received\.|Connection closed at byte"),
     (ErrorClass.TRANSIENT, "pip, urllib", r"HTTP [Ee]rror (?:408|429|50[234])\b"),
+    (ErrorClass.TRANSIENT, "requests", r"\b(?:408|429) Client Error|\b50[234] Server Error"),
+    (ErrorClass.TRANSIENT, "Python", r"Remote end closed connection|IncompleteRead\("),
     (ErrorClass.TRANSIENT, "requests, pip", r"Max retries exceeded|NewConnectionError|ConnectTimeout|Read timed out"),
     (ErrorClass.TRANSIENT, "curl, git", r"Could not resolve (?:host|proxy)|Failed to connect to|Couldn't connect to"),
     (ErrorClass.TRANSIENT, "ssh, apt", r"Could not resolve hostname|Temporary failure resolving"),
@@ -79,13 +86,14 @@ SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (
         ErrorClass.TRANSIENT,
         "node",
-        r"\b(?:ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND)\b",
+        r"\b(?:ECONNREFUSED|ECONNRESET|ETIMEDOUT|ENETUNREACH|EHOSTUNREACH|EAI_AGAIN|ENOTFOUND|UND_ERR_SOCKET)\b",
     ),
     (
         ErrorClass.TRANSIENT,
         "ssh, git",
-        r"Connection closed by remote host|the remote end hung up|Empty reply from server",
+        r"closed by remote host|send disconnect: |the remote end hung up|Empty reply from server",
     ),
+    (ErrorClass.TRANSIENT, "git", r"unexpected disconnect while reading|fatal: early EOF"),
     (ErrorClass.TRANSIENT, "docker, go", r"TLS handshake timeout|i/o timeout"),
 )
 _SIGNS = tuple((kind, re.compile(pattern)) for kind, _, pattern in SIGNS)
@@ -142,6 +150,8 @@ def _class_of(exit_code: int | None, is_request: bool, answer: Answer | None, ou
         found = next((kind for kind, statuses in _HTTP_CLASSES.items() if status in statuses), None)
         if found is not None or is_request:
             return found or ErrorClass.ERROR
+    if answer is not None and answer.error not in (None, NOTHING_SAID):
+        return class_of_output(answer.error or "")  # not what was printed by the commands that it ran
     return class_of_output(output)
 
 
@@ -153,7 +163,9 @@ def _request_status(output: str) -> int | None:
 
 
 def class_of_output(output: str) -> ErrorClass:
-    lines = [line[-2000:] for line in output[-20_000:].splitlines() if line.strip()][-LINES_LOOKED_AT:]
+    # A traceback is about what broke last; what was printed before it was survived.
+    last_words = output[-20_000:].rpartition("Traceback (most recent call last):")[2]
+    lines = [line[-2000:] for line in last_words.splitlines() if line.strip()][-LINES_LOOKED_AT:]
     for line in reversed(lines):
         for kind, pattern in _SIGNS:
             if pattern.search(line):
@@ -165,12 +177,15 @@ def class_of_output(output: str) -> ErrorClass:
 
 _EPOCH = re.compile(r"limit reached\|([0-9]{10})\b")
 _RETRY_AFTER = re.compile(r"^retry-after:\s*([0-9]{1,6})\s*$", re.IGNORECASE | re.MULTILINE)
-_IN = re.compile(r"(?:try again|retry|resets?) in (?:about )?([0-9]{1,5})\s*(s|sec|m|min|h|hour|d|day)", re.IGNORECASE)
+_RETRY_DATE = re.compile(r"^retry-after:\s*(\w{3}, [\w: ]{20} GMT)\s*$", re.IGNORECASE | re.MULTILINE)
+_PART = r"([0-9]{1,5}(?:\.[0-9]{1,9})?)\s*(ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
+_IN = re.compile(rf"(?:try again|retry|resets?) in (?:about )?((?:{_PART},?\s*(?:and )?)+)", re.IGNORECASE)
+_PARTS = re.compile(_PART, re.IGNORECASE)
 _AT = re.compile(
-    r"(?:resets?|try again)(?: at)? ([0-9]{1,2})(?::([0-9]{2}))? ?(am|pm)?(?: ?\(([A-Za-z]+(?:/[A-Za-z_]+)*)\))?",
+    r"(?:resets?|try again)(?: at)? ([0-9]{1,2})(?::([0-9]{2}))? ?(am|pm)?(?: ?\(([A-Za-z]+(?:/[A-Za-z0-9_+-]+)*)\))?",
     re.IGNORECASE,
 )
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def stated_reset(text: str, now: datetime, zone: tzinfo) -> datetime | None:
@@ -184,8 +199,16 @@ def _stated(text: str, now: datetime, zone: tzinfo) -> datetime | None:
         return datetime.fromtimestamp(int(match[1]), UTC)
     if match := _RETRY_AFTER.search(text):
         return now + timedelta(seconds=int(match[1]))
+    if match := _RETRY_DATE.search(text):
+        from email.utils import parsedate_to_datetime
+
+        try:
+            return parsedate_to_datetime(match[1]).astimezone(UTC)
+        except ValueError:
+            return None
     if match := _IN.search(text):
-        return now + timedelta(**{_UNITS[match[2][0].lower()]: int(match[1])})
+        parts = ((unit.lower(), float(number)) for number, unit in _PARTS.findall(match[1]))
+        return now + sum((timedelta(**{_UNITS.get(u, _UNITS[u[0]]): n}) for u, n in parts), timedelta())
     if (match := _AT.search(text)) and (match[2] or match[3]):
         return _clock(match, now, zone)
     return None

@@ -106,7 +106,7 @@ def replace_file(
     check: Callable[[], None] | None = None,
 ) -> None:
     """Whole or not at all: written beside it, synced, renamed over whatever is there. `check` has the last word."""
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(content)

@@ -41,7 +41,7 @@ class Healing:
         workspace.environment["HOME"] = str(self.outside / "home")
         for name, text in {
             "scripts/job.sh": BROKEN, "scripts/helper.sh": "echo helper\n", "data/input.txt": "42\n", ".git/config": "[core]\n",
-            ".git/hooks/pre-commit.sample": "#!/bin/sh\n", "prompts/README.md": "none of our own\n",
+            ".git/hooks/pre-commit.sample": "#!/bin/sh\n", "scripts/link.sh": "echo link\n", "scripts/plain": "text\n", "prompts/README.md": "none of our own\n",
         }.items():  # fmt: skip
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)

@@ -144,7 +144,7 @@ def test_what_can_not_be_a_task_is_refused_with_2_and_nothing_is_written(
         told = capsys.readouterr()
         assert message in told.err and told.out == "", arguments
     for more, message in {
-        (): "--command", ("--command", " "): "command", ("--as", "claude"): "not available in this version",
+        (): "--command", ("--command", " "): "command", ("--as", "cluade"): "did you mean 'claude'",
         ("--command", "true", "--as", "claude"): "not allowed with",
     }.items():  # fmt: skip
         assert message in workspace.cli("add", "every hour: x", *more, code=2).stderr

@@ -29,6 +29,9 @@ DECISIONS = [
     "chains",
     "governor",
     "simulation",
+    "agents",
+    "outcomes",
+    "comments",
     "ladder",
     "messages",
 ]
@@ -46,12 +49,18 @@ OUTSIDE = [
     "store.outbox",
     "store.tickets",
     "store.ticks",
+    "store.heals",
+    "store.comments",
+    "store.costs",
     "lock",
     "process",
     "termination",
     "runners",
     "http_call",
     "runlog",
+    "transcript",
+    "guard",
+    "prompts",
     "log",
     "deliver",
     "ping",
@@ -59,6 +68,10 @@ OUTSIDE = [
 WIRING = [
     "context",
     "closing",
+    "heal",
+    "spending",
+    "remarks",
+    "steering",
     "execute",
     "supervisor",
     "recover",
@@ -75,6 +88,8 @@ WIRING = [
     "commands.steer",
     "commands.look",
     "commands.check",
+    "commands.heal",
+    "commands.talk",
 ]
 
 # What a decision must not touch: the clock, files, the network, processes.

@@ -188,11 +188,13 @@ def test_doctor_notices_destinations_without_a_token(workspace: Workspace) -> No
     assert doctors_problems(workspace) == ["alerts"]
 
 
-@pytest.mark.parametrize("offset", [0, 8192 + 100])
-def test_doctor_notices_a_damaged_database_and_leaves_it_alone(workspace: Workspace, offset: int) -> None:
+@pytest.mark.parametrize("where", ["the header", "a table"])
+def test_doctor_notices_a_damaged_database_and_leaves_it_alone(workspace: Workspace, where: str) -> None:
     workspace.task("job", schedule="1h")
     workspace.tick()
     database = workspace.root / "state" / "tickdown.db"
+    ((page,),) = workspace.sql("SELECT rootpage FROM sqlite_master WHERE name = 'tasks'")
+    offset = 0 if where == "the header" else (page - 1) * 4096
     content = bytearray(database.read_bytes())
     content[offset : offset + 4000] = b"\xa5" * 4000
     database.write_bytes(content)

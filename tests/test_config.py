@@ -115,11 +115,23 @@ def test_a_good_value_is_taken(text, name, value):
         ("groups: {gpu: 0}", "groups.gpu: '0' is not accepted; a whole number from 1 to 1000"),
         ("groups: [gpu]", "groups: a list is not accepted; a mapping"),
         ("blackout: [someday]", "blackout: 'someday' is not accepted; '22:00-06:00', 'sat-sun'"),
-        ("agents: {claude: {argv: [x]}}", "agents: not available in this version"),
-        ("healer: claude", "healer: not available in this version"),
-        ("heal_timeout: 5m", "heal_timeout: not available in this version"),
-        ("heals_per_day: 5", "heals_per_day: not available in this version"),
-        ("budget_usd_per_day: 1", "budget_usd_per_day: not available in this version"),
+        ("agents: [claude]", "agents: a list is not accepted; a mapping"),
+        ("agents: {mine: claude}", "agents.mine: 'claude' is not accepted; a list of words, or a mapping with argv"),
+        ("agents: {mine: {}}", "agents.mine.argv: required: the program and its arguments as a list, such as [mine, run]"),
+        ("agents: {mine: {argv: mine -p}}", "agents.mine.argv: 'mine -p' is not accepted; a list of words"),
+        ("agents: {mine: {argv: [mine, 5]}}", "agents.mine.argv: '5' is not a text"),
+        ("agents: {mine: ['', x]}", "agents.mine.argv: its first word is empty"),
+        ("agents: {claude: {format: json}}", "agents.claude.format: 'json' is not accepted; one of claude, codex, gemini, text"),
+        ("agents: {claude: {config: x}}", "agents.claude.config: unknown; did you mean 'config_dir'?"),
+        ("agents: {claude: {config_dir: '${NOWHERE}'}}", "agents.claude.config_dir: ${NOWHERE} is set neither"),
+        ("agents: {shell: [x]}", "agents.shell: 'shell' can't be the name of an agent"),
+        ("agents: {'a b': [x]}", "agents.a b: 'a b' can't be the name of an agent"),
+        ("healer: cluade", "healer: 'cluade' is no agent; did you mean 'claude'?; claude, codex, gemini"),
+        ("healer: [claude]", "healer: a list is not a text"),
+        ("heal_timeout: 5", "heal_timeout: '5' has no unit"),
+        ("heals_per_day: -1", "heals_per_day: '-1' is not accepted; a whole number from 0 to 1000"),
+        ("budget_usd_per_day: free", "budget_usd_per_day: 'free' is not accepted; an amount in US dollars such as 0.50"),
+        ("budget_usd_per_day: 0", "budget_usd_per_day: '0' is not accepted"),
     ],
 )  # fmt: skip
 def test_a_bad_value_names_the_key_the_value_and_the_line(line, says):
@@ -137,8 +149,26 @@ def test_a_key_may_say_its_default(line):
     assert parse_config(f"{line}\n", {}) == Config()
 
 
+def test_the_agents_are_presets_that_can_be_changed_and_added_to():
+    config = parse_config(
+        "agents:\n  claude: {config_dir: ~/agent}\n  codex: {argv: [/opt/codex, exec, --json]}\n  mine: [./mine, --go]\n"
+        "  other: {argv: [x], format: claude}\nhealer: mine\nheal_timeout: 5m\nheals_per_day: 0\nbudget_usd_per_day: 2.5\n",
+        {},
+    )
+    agents = config.agents
+    assert (agents["claude"].argv, agents["claude"].config_dir) == (
+        ("claude", "-p", "--output-format", "json"),
+        "~/agent",
+    )
+    assert (agents["codex"].argv, agents["codex"].format) == (("/opt/codex", "exec", "--json"), "codex")
+    assert (agents["mine"].argv, agents["mine"].format) == (("./mine", "--go"), "text")
+    assert (agents["other"].format, agents["gemini"].format) == ("claude", "gemini")
+    assert (config.healer, config.heal_timeout, config.heals_per_day) == ("mine", timedelta(minutes=5), 0)
+    assert config.budget_usd_per_day == 2.5
+
+
 def test_all_problems_are_reported_at_once():
-    messages = refused("timezone: X\nmax_concurrent: 0\nzzz: 1\nhealer: claude\n")
+    messages = refused("timezone: X\nmax_concurrent: 0\nzzz: 1\nhealer: nobody\n")
     assert sorted(message.split(": ")[0] for message in messages) == [f"config.yaml:{line}" for line in (1, 2, 3, 4)]
 
 

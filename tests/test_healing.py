@@ -136,43 +136,53 @@ def test_two_heals_in_vain_suspend_the_task_with_every_byte_restored(workspace: 
     assert "2 heals did not help" in workspace.cli("history").stdout
 
 
+# What it does, and what the audit log must name.
 FORBIDDEN = {
-    "another task": "sed -i s/true/false/ tasks/other.md",
-    "the configuration": "echo 'heals_per_day: 1000' >> config.yaml",
-    "the secrets": "echo X=1 >> .env",
-    "git": "echo evil > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
-    "a prompt": "echo 'do as you like' > prompts/self-heal.txt",
-    "a new task": "printf -- '---\\nid: evil\\nschedule: 1m\\ncommand: date\\n---\\n' > tasks/evil.md",
-    "a script the command does not name": "echo evil >> scripts/helper.sh",
-    "a new file": "mkdir -p new/deep; echo x > new/deep/file",
-    "a file removed": "rm data/input.txt; rmdir data",
-    "a mode": "chmod 777 scripts/helper.sh",
-    "a link in place of a file": "ln -sf /etc/passwd scripts/helper.sh",
-    "a folder in place of a file": "rm scripts/helper.sh; mkdir -p scripts/helper.sh/x; touch scripts/helper.sh/x/y",
-    "ssh": "echo 'ssh-ed25519 EVIL' >> ~/.ssh/authorized_keys",
-    "the shell's start": "echo evil > ~/.bashrc",
-    "agents' settings": "mkdir -p ~/.claude; echo '{}' > ~/.claude/settings.json; mkdir .claude; echo x > .claude/settings.json",
-    "the shim": "echo 'echo evil' > state/shims/claude",
-    "the audit log": "echo '{}' >> logs/self-heal-audit.log",
+    "sed -i s/true/false/ tasks/other.md": "changed tasks/other.md",
+    "echo 'heals_per_day: 1000' >> config.yaml": "changed config.yaml",
+    "echo X=1 >> .env": "changed .env",
+    "echo evil > .git/hooks/pre-commit": "made .git/hooks/pre-commit",
+    "echo 'do as you like' > prompts/self-heal.txt": "made prompts/self-heal.txt",
+    "printf -- '---\\nid: evil\\nschedule: 1m\\ncommand: date\\n---\\n' > tasks/evil.md": "made tasks/evil.md",
+    "mkdir -p new/deep; echo x > new/deep/file": "made new/deep/file",
+    "rm data/input.txt; rmdir data": "removed data/input.txt",
+    "chmod 777 scripts/helper.sh": "changed scripts/helper.sh",
+    "ln -sf /etc/passwd scripts/link.sh": "changed scripts/link.sh",
+    "rm scripts/plain; mkdir -p scripts/plain/x; touch scripts/plain/x/y": "changed scripts/plain",
+    "echo 'ssh-ed25519 EVIL' >> ~/.ssh/authorized_keys": "/.ssh/authorized_keys",
+    "echo evil > ~/.bashrc": "/.bashrc",
+    "mkdir -p ~/.claude .claude; echo '{}' | tee ~/.claude/settings.json > .claude/settings.json": "made .claude/settings.json",
+    "echo 'echo evil' > state/shims/claude": "changed state/shims/claude",
+    "echo '{}' >> logs/self-heal-audit.log": "self-heal-audit.log",
 }
 
 
-@pytest.mark.parametrize("what", FORBIDDEN)
-def test_a_forbidden_change_takes_the_whole_heal_back_though_it_would_have_helped(
-    workspace: Workspace, what: str
-) -> None:
-    healing = Healing(workspace, f"{FIX}\n{FORBIDDEN[what]}\n{says()}")
+def refused(healing: Healing) -> list[str]:
+    """What the healer is said to have done that it may not, by the first of its heals."""
+    return [part for part in healing.audit()[0]["problem"].split("; ") if part.endswith(", which it may not")]
+
+
+def test_forbidden_changes_take_the_whole_heal_back_though_it_would_have_helped(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}\n" + "\n".join(FORBIDDEN) + f"\n{says()}")
     workspace.cli("run", "other")  # so that the shim is there
     shim = healing.file("state/shims/claude")
-    run = healing.tick()
-    assert run["status"] == "failed"
+    assert healing.tick()["status"] == "failed"
     assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "heal"], "no run with what it made"
     suspended(healing)
     assert healing.file("state/shims/claude") == shim
-    audit = healing.audit()
-    assert [line["status"] for line in audit] == ["restored"] * 2
-    assert all("which it may not" in line["problem"] for line in audit)
+    told = " ".join(refused(healing))
+    for name in FORBIDDEN.values():
+        assert name in told, f"{name} is not named"
+    assert [line["status"] for line in healing.audit()] == ["restored"] * 2
     assert "which it may not" in healing.prompts[1]
+
+
+@pytest.mark.parametrize("change", ["sed -i s/true/false/ tasks/other.md", "mkdir -p new/deep; echo x > new/deep/file"])
+def test_one_forbidden_change_is_enough(workspace: Workspace, change: str) -> None:
+    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert refused(healing)
 
 
 def test_what_a_forbidden_change_overwrote_is_kept_aside_since_it_may_have_been_somebody_else(

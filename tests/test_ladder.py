@@ -7,8 +7,36 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lib.ladder import Finish, FollowUp, Outcome, Rerun, Retry, classify, error_signature, judge, next_step
-from lib.model import AlertKind, DisabledReason, ErrorClass, Facts, NotifyOn, RunStatus
+from lib.ladder import (
+    AskHuman,
+    Circumstances,
+    Finish,
+    FollowUp,
+    Heal,
+    NoHeal,
+    Progress,
+    Rerun,
+    Retry,
+    Verify,
+    after_heal,
+    error_signature,
+    judge,
+    next_step,
+    on_probation,
+    total_time,
+)
+from lib.model import (
+    AlertKind,
+    DisabledReason,
+    ErrorClass,
+    Facts,
+    HealVerdict,
+    NotifyOn,
+    Probation,
+    RunStatus,
+    TicketKind,
+)
+from lib.outcomes import Outcome, classify
 from lib.schedule import Manual
 from lib.task import Task
 
@@ -48,31 +76,74 @@ def test_an_end_is_classified_by_exit_code_and_signal(exit_code, signal, status,
 # --- the next step ---------------------------------------------------------------------------------------------
 
 
+def failed(kind: ErrorClass, **fields) -> Outcome:
+    return replace(FAILED, error_class=kind, **fields)
+
+
+TRANSIENT, AUTH, BUDGET = (failed(kind) for kind in (ErrorClass.TRANSIENT, ErrorClass.AUTH, ErrorClass.BUDGET))
+MISSING = failed(ErrorClass.MISSING_TOOL, exit_code=127)
+CAN_HEAL = {"no_heal": None}
+UNCOUNTED = Finish(RunStatus.FAILED, counted=False)
+SUSPEND = Finish(RunStatus.FAILED, suspend=True)
+END = Finish(RunStatus.FAILED)
+
+
 @pytest.mark.parametrize(
-    ("fields", "outcome", "retries_used", "next_regular", "step"),
+    ("fields", "progress", "outcome", "step"),
     [
-        ({}, SUCCESS, 0, None, Finish(RunStatus.SUCCESS)),
-        ({"retries": 3}, SUCCESS, 0, None, Finish(RunStatus.SUCCESS)),
-        ({}, FAILED, 0, None, Finish(RunStatus.FAILED)),
-        ({"retries": 1}, FAILED, 0, None, Retry(timedelta(0))),
-        ({"retries": 1}, FAILED, 1, None, Finish(RunStatus.FAILED)),
-        ({"retries": 3}, FAILED, 2, None, Retry(timedelta(0))),
-        ({"retries": 3}, FAILED, 3, None, Finish(RunStatus.FAILED)),
-        ({"retries": 1, "retry_delay": 5 * SECOND}, FAILED, 0, NOW + SECOND, Retry(5 * SECOND)),
-        ({"retries": 1, "retry_delay": MINUTE}, FAILED, 0, None, Retry(MINUTE)),
-        ({"retries": 1, "retry_delay": 61 * SECOND}, FAILED, 0, None, FollowUp(NOW + 61 * SECOND)),
-        ({"retries": 2, "retry_delay": HOUR}, FAILED, 1, NOW + 2 * HOUR, FollowUp(NOW + HOUR)),
-        ({"retries": 2, "retry_delay": HOUR}, FAILED, 2, NOW + 2 * HOUR, Finish(RunStatus.FAILED)),
+        # success and what no rung is for
+        ({}, {}, SUCCESS, Finish(RunStatus.SUCCESS)),
+        ({"retries": 3}, CAN_HEAL, SUCCESS, Finish(RunStatus.SUCCESS)),
+        ({"retries": 5}, CAN_HEAL, TIMEOUT, Finish(RunStatus.TIMEOUT)),
+        ({"retries": 5}, CAN_HEAL, KILLED, Finish(RunStatus.KILLED)),
+        ({"retries": 5}, CAN_HEAL, CANCELLED, Finish(RunStatus.CANCELLED)),
+        # retries
+        ({}, {}, FAILED, END),
+        ({"retries": 1}, {}, FAILED, Retry(timedelta(0))),
+        ({"retries": 1}, {"retries_used": 1}, FAILED, END),
+        ({"retries": 3}, {"retries_used": 2}, FAILED, Retry(timedelta(0))),
+        ({"retries": 3}, {"retries_used": 3}, FAILED, END),
+        ({"retries": 1, "retry_delay": 5 * SECOND}, {"next_regular": NOW + SECOND}, FAILED, Retry(5 * SECOND)),
+        ({"retries": 1, "retry_delay": MINUTE}, {}, FAILED, Retry(MINUTE)),
+        ({"retries": 1, "retry_delay": 61 * SECOND}, {}, FAILED, FollowUp(NOW + 61 * SECOND)),
+        ({"retries": 2, "retry_delay": HOUR}, {"retries_used": 1, "next_regular": NOW + 2 * HOUR}, FAILED, FollowUp(NOW + HOUR)),
+        ({"retries": 2, "retry_delay": HOUR}, {"retries_used": 2, "next_regular": NOW + 2 * HOUR}, FAILED, END),
         # The next occurrence comes first: it is the retry.
-        ({"retries": 1, "retry_delay": HOUR}, FAILED, 0, NOW + HOUR, Finish(RunStatus.FAILED)),
-        ({"retries": 1, "retry_delay": HOUR}, FAILED, 0, NOW + MINUTE, Finish(RunStatus.FAILED)),
-        ({"retries": 5}, TIMEOUT, 0, None, Finish(RunStatus.TIMEOUT)),
-        ({"retries": 5}, KILLED, 0, None, Finish(RunStatus.KILLED)),
-        ({"retries": 5}, CANCELLED, 0, None, Finish(RunStatus.CANCELLED)),
+        ({"retries": 1, "retry_delay": HOUR}, {"next_regular": NOW + HOUR}, FAILED, END),
+        ({"retries": 1, "retry_delay": HOUR}, {"next_regular": NOW + MINUTE}, FAILED, END),
+        ({"retries": 1}, {}, MISSING, Retry(timedelta(0))),
+        # heals come behind the retries, two of them, then the suspension
+        ({"retries": 1}, CAN_HEAL, FAILED, Retry(timedelta(0))),
+        ({"retries": 1}, CAN_HEAL | {"retries_used": 1}, FAILED, Heal(1)),
+        ({}, CAN_HEAL, FAILED, Heal(1)),
+        ({"retries": 1}, CAN_HEAL | {"heals_used": 1}, FAILED, Heal(2)),
+        ({}, CAN_HEAL | {"heals_used": 2}, FAILED, SUSPEND),
+        ({}, {"heals_used": 1, "no_heal": NoHeal.TASK_LIMIT}, FAILED, SUSPEND),
+        *(({}, {"no_heal": reason}, FAILED, END) for reason in NoHeal),
+        # what no edit can cure
+        ({}, CAN_HEAL, MISSING, END),
+        ({"retries": 3}, CAN_HEAL, AUTH, END),
+        ({"retries": 3}, CAN_HEAL, BUDGET, END),
+        # probation: no heal, but out
+        ({}, CAN_HEAL | {"on_probation": True}, FAILED, SUSPEND),
+        ({"retries": 1}, CAN_HEAL | {"on_probation": True}, FAILED, Retry(timedelta(0))),
+        ({}, CAN_HEAL | {"on_probation": True}, AUTH, SUSPEND),
+        ({}, {"on_probation": True}, TIMEOUT, Finish(RunStatus.TIMEOUT, suspend=True)),
+        ({}, {"on_probation": True}, CANCELLED, Finish(RunStatus.CANCELLED)),
+        ({}, {"on_probation": True}, SUCCESS, Finish(RunStatus.SUCCESS)),
+        ({}, {"on_probation": True, "retries_used": 3}, TRANSIENT, UNCOUNTED),
+        # what passes by itself is looked at again after 5, 15 and 30 minutes, or when it is said to be over
+        ({}, CAN_HEAL, TRANSIENT, FollowUp(NOW + 5 * MINUTE)),
+        ({"retries": 9}, {"retries_used": 1}, TRANSIENT, FollowUp(NOW + 15 * MINUTE)),
+        ({}, {"retries_used": 2}, TRANSIENT, FollowUp(NOW + 30 * MINUTE)),
+        ({}, {"retries_used": 3}, TRANSIENT, UNCOUNTED),
+        ({}, {}, replace(TRANSIENT, reset_at=NOW + 2 * HOUR), FollowUp(NOW + 2 * HOUR)),
+        ({}, {"next_regular": NOW + MINUTE}, TRANSIENT, UNCOUNTED),
+        ({}, {"next_regular": NOW + HOUR}, replace(TRANSIENT, reset_at=NOW + 2 * HOUR), UNCOUNTED),
     ],
 )  # fmt: skip
-def test_the_next_step_of_a_run(fields, outcome, retries_used, next_regular, step):
-    assert next_step(task(**fields), outcome, retries_used, 0, NOW, next_regular) == step
+def test_the_next_step_of_a_run(fields, progress, outcome, step):
+    assert next_step(task(**fields), Progress(**progress), outcome, NOW) == step
 
 
 @pytest.mark.parametrize(
@@ -84,11 +155,38 @@ def test_the_next_step_of_a_run(fields, outcome, retries_used, next_regular, ste
     ],
 )
 def test_an_interrupted_run_is_run_once_more(rerun, interruptions, step):
-    assert next_step(task(rerun_interrupted=rerun), ORPHANED, 0, interruptions, NOW, None) == step
+    progress = Progress(interruptions=interruptions, on_probation=True)
+    assert next_step(task(rerun_interrupted=rerun), progress, ORPHANED, NOW) == step
 
 
 def test_an_interruption_uses_up_no_retry():
-    assert next_step(task(retries=1), FAILED, 0, 1, NOW, None) == Retry(timedelta(0))
+    assert next_step(task(retries=1), Progress(interruptions=1), FAILED, NOW) == Retry(timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "edited", "heals_used", "step"),
+    [
+        (HealVerdict.FIXED, True, 1, Verify()),
+        (None, True, 1, Verify()),
+        (HealVerdict.FIXED, False, 1, Heal(2)),
+        (HealVerdict.FIXED, False, 2, SUSPEND),
+        (HealVerdict.GAVE_UP, True, 1, Heal(2)),
+        (HealVerdict.GAVE_UP, False, 2, SUSPEND),
+        (HealVerdict.NEEDS_HUMAN, True, 1, AskHuman()),
+        (HealVerdict.NEEDS_HUMAN, False, 2, AskHuman()),
+        (None, False, 1, Heal(2)),
+    ],
+)
+def test_what_follows_a_heal(verdict, edited, heals_used, step):
+    progress = Progress(heals_used=heals_used, no_heal=None)
+    assert after_heal(task(), progress, FAILED, verdict, edited, NOW) == step
+
+
+def test_the_whole_ladder_has_one_deadline():
+    plain = task(timeout=10 * MINUTE, retries=2, retry_delay=30 * SECOND)
+    assert total_time(plain, None) == 31 * MINUTE
+    assert total_time(plain, 15 * MINUTE) == 31 * MINUTE + 2 * 25 * MINUTE
+    assert total_time(task(retries=1, retry_delay=HOUR), None) == 20 * MINUTE, "a late retry is a run of its own"
 
 
 # --- what the end means ------------------------------------------------------------------------------------------
@@ -256,3 +354,50 @@ def test_errors_that_alternate_are_told_once_each():
             incident_alerted_at=verdict.incident_alerted_at,
         )  # fmt: skip
     assert told == [AlertKind.FAILED, AlertKind.FAILED, AlertKind.STILL_FAILING, *[None] * 5]
+
+
+# --- heals, probation and what is not counted ------------------------------------------------------------------------
+
+
+def test_a_heal_that_worked_is_told_and_puts_the_task_on_probation():
+    verdict = judge(task(), replace(QUIET, failures=2, incident="x"), SUCCESS, NOW, Circumstances(healed_in="r1"))
+    assert (verdict.alert, verdict.failures) == (AlertKind.HEALED, 0)
+    assert verdict.probation == Probation("r1", 3, NOW + 24 * HOUR)
+
+
+def test_three_clean_runs_or_a_day_end_the_probation():
+    facts = replace(QUIET, probation=Probation("r1", 3, NOW + HOUR))
+    left = []
+    while facts.probation is not None:
+        facts = replace(facts, probation=judge(task(), facts, SUCCESS, NOW).probation)
+        left.append(facts.probation.left if facts.probation else 0)
+    assert left == [2, 1, 0]
+    late = replace(QUIET, probation=Probation("r1", 3, NOW))
+    assert not on_probation(late, NOW) and judge(task(), late, SUCCESS, NOW).probation is None
+
+
+def test_a_step_that_suspends_does_so_at_the_first_failure():
+    verdict = judge(task(), QUIET, FAILED, NOW, Circumstances(suspend=True))
+    assert (verdict.closing, verdict.alert, verdict.forced) == ("auto_suspended", AlertKind.SUSPENDED, True)
+    assert verdict.tickets == (TicketKind.SUSPENDED,)
+
+
+def test_a_disabled_task_is_not_suspended_by_a_heal_that_failed():
+    assert judge(task(enabled=False), QUIET, FAILED, NOW, Circumstances(suspend=True)).closing is None
+
+
+def test_a_human_who_is_needed_is_called():
+    verdict = judge(task(), QUIET, FAILED, NOW, Circumstances(needs_human=True))
+    assert (verdict.alert, verdict.forced, verdict.tickets) == (AlertKind.NEEDS_HUMAN, True, (TicketKind.NEEDS_HUMAN,))
+    assert (verdict.closing, verdict.failures) == (None, 1)
+
+
+def test_what_passes_by_itself_is_told_once_and_never_counts():
+    facts, told = replace(QUIET, failures=2), []
+    for _ in range(5):
+        verdict = judge(task(suspend_after=3), facts, TRANSIENT, NOW, Circumstances(counted=False))
+        told.append(verdict.alert)
+        facts = replace(
+            facts, failures=verdict.failures, incident=verdict.incident, incident_alerted_at=verdict.incident_alerted_at
+        )
+    assert told == [AlertKind.FAILED, None, None, None, None] and facts.failures == 2

@@ -105,9 +105,14 @@ def test_a_good_value_is_taken(line, name, value):
         ("enabled: !!bool banana", "enabled: 'banana' is not accepted; true or false"),
         ("disabled_reason: tired", "disabled_reason: 'tired' is not accepted; one of auto_suspended, retired, paused, "
          "by_choice, completed, failed"),
-        ("run_as: ruby", "run_as: 'ruby' is not known; shell, script or http"),
+        ("run_as: ruby", "run_as: 'ruby' is not known; shell, script, http, claude, codex or gemini"),
         ("run_as: scripts", "did you mean 'script'?"),
-        ("run_as: claude", "run_as: 'claude' is not available in this version; shell, script or http"),
+        ("run_as: cluade", "run_as: 'cluade' is not known; did you mean 'claude'?"),
+        ("prompt: do it", "prompt: is only for tasks of an agent"),
+        ("budget_usd: 1", "budget_usd: is only for tasks of an agent"),
+        ("budget_usd_per_day: 1", "budget_usd_per_day: is only for tasks of an agent"),
+        ("heal_paths: [a, '*.sh']", "heal_paths: are names of files, one each; no patterns"),
+        ("heal_paths: {a: b}", "heal_paths: a mapping is not accepted; a list of texts"),
         ("run_as: ''", "run_as: '' is not known"),
         ("timeout: 0", "timeout: '0' is zero"),
         ("timeout: -5", "timeout: '-5' is negative"),
@@ -227,10 +232,7 @@ def test_an_unknown_key_is_a_warning_with_the_nearest_name():
     ]
 
 
-LATER = [
-    ("prompt", "do it", "''"), ("heal_paths", "[x]", "[]"), ("budget_usd", "1.5", "null"), ("budget_usd_per_day", "2", "null"),
-    ("work_source", "items", "''"), ("allow_schedule", "true", "false"),
-]  # fmt: skip
+LATER = [("work_source", "items", "''"), ("allow_schedule", "true", "false")]
 
 
 @pytest.mark.parametrize(("name", "something", "nothing"), LATER)
@@ -242,11 +244,35 @@ def test_a_field_of_a_later_version_is_refused_unless_it_says_its_default(name, 
 
 @pytest.mark.parametrize(
     ("line", "says"),
-    [("allow_schedule: 5", "true or false"), ("budget_usd: free", "US dollars")],
-)  # fmt: skip
+    [("allow_schedule: 5", "true or false")],
+)
 def test_a_field_of_a_later_version_is_checked_all_the_same(line, says):
     [message] = refused(f"{MINIMAL}{line}\n")
     assert message.startswith(f"tasks/a.md:5: {line.partition(':')[0]}: ") and says in message
+
+
+def test_an_agent_is_told_the_prompt_else_the_command_else_the_body():
+    head = "id: a\nschedule: 5m\nrun_as: claude\n"
+    for more, prompt in (
+        ("prompt: one\ncommand: two\n", "one"),
+        ("command: two\n", "two"),
+        ("", "Do it.\n\nWell."),
+        ("prompt: ''\n", "Do it.\n\nWell."),
+    ):
+        task, problems, _ = parse(head + more, "\nDo it.\n\nWell.\n")
+        assert problems == [] and (task.prompt, task.agent, task.what) == (prompt, "claude", prompt)
+    task, [problem], _ = parse(head, "\n")
+    assert task is None and problem.message.startswith("required for run_as: claude")
+
+
+def test_budgets_and_heal_paths_are_read():
+    head = "id: a\nschedule: 5m\nrun_as: codex\nprompt: x\nbudget_usd: 0.5\nbudget_usd_per_day: 3\nheal_paths: [a.sh, ~/b]\n"
+    task, problems, _ = parse(head)
+    assert problems == [] and (task.budget_usd, task.budget_usd_per_day) == (0.5, 3.0)
+    assert task.heal_paths == ("a.sh", "~/b") and accepted("heal_paths: one.sh\n").heal_paths == ("one.sh",)
+    for value in ("0", "-1", "free", "true", ".inf", "[1]"):
+        _, [problem], _ = parse(f"id: a\nschedule: 5m\nrun_as: codex\nprompt: x\nbudget_usd: {value}\n")
+        assert "an amount in US dollars" in problem.message
 
 
 def test_the_fields_of_the_governor_are_read():

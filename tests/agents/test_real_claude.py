@@ -21,7 +21,8 @@ from tests.helpers import PATIENCE, Workspace, half_past, wait_for
 PROGRAM = os.environ.get("TICKDOWN_TEST_CLAUDE", "")
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="TICKDOWN_TEST_CLAUDE does not name the program")
 
-Block = Request = dict[str, Any]
+Block = dict[str, Any]
+Request = dict[str, Any]
 # From the number of answers in the conversation so far, and the request, to the next answer or an HTTP status.
 Script = Callable[[int, Request], "list[Block] | int"]
 
@@ -226,7 +227,8 @@ def test_what_the_agent_was_not_permitted_to_do_is_no_success(workspace: Workspa
 
 def test_an_agent_that_has_spent_its_budget_is_stopped(workspace: Workspace, model: Anthropic) -> None:
     model.prompt = "Read on and on."
-    model.script = lambda turn, request: [use("Read", file_path=str(workspace.root / "config.yaml"))]
+    again = use("Read", file_path=str(workspace.root / "config.yaml"))
+    model.script = lambda turn, request: [again] if turn < 9 else [text("That was dear.")]
     workspace.task("read", model.prompt, run_as="claude", budget_usd=0.02)
     run = workspace.json("run", "read", code=None)
     assert (run["status"], run["error_class"]) == ("failed", "budget"), run
