@@ -83,9 +83,9 @@ def call(agent: Agent, purpose: Purpose, budget_usd: float | None = None, folder
             argv.append("--strict-mcp-config")  # no messaging servers of the interactive sessions
         if budget_usd is not None and "--max-budget-usd" not in given:
             argv += ["--max-budget-usd", f"{budget_usd:.4f}"]
-    if agent.format in (Format.CLAUDE, Format.CODEX):
-        for folder in folders:
-            argv += ["--add-dir", folder]
+    option = {Format.CLAUDE: "--add-dir", Format.CODEX: "--add-dir", Format.GEMINI: "--include-directories"}
+    if agent.format in option:
+        argv += [word for folder in folders for word in (option[agent.format], folder)]
     return argv
 
 
@@ -137,12 +137,16 @@ def _read_claude(stdout: str, stderr: str, exit_code: int | None) -> Answer:
         return Answer(error=NOTHING_SAID if exit_code == 0 else None)
     result = found[-1]
     used = _mapping(result.get("usage"))
-    read = [
-        _count(used.get(name)) for name in ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
-    ]
+    names = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+    read, written = [_count(used.get(name)) for name in names], [_count(used.get("output_tokens"))]
+    if models := [_mapping(model) for model in _mapping(result.get("modelUsage")).values()]:
+        # `usage` lacks the turn in which a budget ran out; this has all of them.
+        names = ("inputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
+        read = [_count(model.get(name)) for model in models for name in names]
+        written = [_count(model.get("outputTokens")) for model in models]
     usage = Usage(
         input_tokens=_sum(read),
-        output_tokens=_count(used.get("output_tokens")),
+        output_tokens=_sum(written),
         cost_usd=_amount(result.get("total_cost_usd")),
         session_id=_text(result.get("session_id"), 200),
         text=_text(result.get("result")),

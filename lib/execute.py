@@ -81,6 +81,10 @@ SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
 _READ = 1 << 16
 
 
+class NoBudget(CannotRun):
+    """An agent may not spend any more in this run."""
+
+
 class Phase(Enum):
     RUNNING = auto()
     ENDING = auto()
@@ -145,7 +149,10 @@ class Execution:
             self.child = self._start_child(now)
         except CannotRun as error:
             self._transcript.note(str(error))
-            self._attempt_over(classify(error.exit_code, None, str(error)), now, monotonic)
+            outcome = classify(error.exit_code, None, str(error))
+            if isinstance(error, NoBudget):
+                outcome = replace(outcome, exit_code=None, error_class=ErrorClass.BUDGET)
+            self._attempt_over(outcome, now, monotonic)
             return
         self.phase = Phase.RUNNING
         self.wake_at = monotonic + limit
@@ -213,8 +220,11 @@ class Execution:
                 return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
-            raise CannotRun("the budget is used up")
-        return prepare(self.task, heal.place_of(self.context), variables, self._modification, budget)
+            raise NoBudget("the budget is used up")
+        command = prepare(self.task, heal.place_of(self.context), variables, self._modification, budget)
+        if command.stdin is None:
+            return command
+        return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
 
     def _variables(self) -> dict[str, str]:
         return {
@@ -564,7 +574,8 @@ class Execution:
         if not proven:
             trouble = [row.problem, f"the run after it: {outcome.error}", *(f"not put back: {name}" for name in failed)]
             row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
-            self._transcript.note("the edits of the heal are undone: the task failed with them")
+            if row.files:
+                self._transcript.note("the edits of the heal are undone: the task failed with them")
         with self.context.db.transaction() as connection:
             heals.record(connection, row)
         heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)

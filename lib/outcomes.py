@@ -145,6 +145,8 @@ def _class_of(exit_code: int | None, is_request: bool, answer: Answer | None, ou
     if answer is not None:
         if answer.error_class is not None:
             return answer.error_class
+        if class_of_output(answer.error or "") is ErrorClass.BUDGET:
+            return ErrorClass.BUDGET  # whatever status the server says that with
         status = answer.http_status
     if status is not None:
         found = next((kind for kind, statuses in _HTTP_CLASSES.items() if status in statuses), None)

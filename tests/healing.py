@@ -40,8 +40,9 @@ class Healing:
         (self.outside / "home/.ssh/authorized_keys").write_text("ssh-ed25519 AAAA me\n")
         workspace.environment["HOME"] = str(self.outside / "home")
         for name, text in {
-            "scripts/job.sh": BROKEN, "scripts/helper.sh": "echo helper\n", "data/input.txt": "42\n", ".git/config": "[core]\n",
-            ".git/hooks/pre-commit.sample": "#!/bin/sh\n", "scripts/link.sh": "echo link\n", "scripts/plain": "text\n", "prompts/README.md": "none of our own\n",
+            "scripts/job.sh": BROKEN, "scripts/helper.sh": "echo helper\n", "scripts/link.sh": "echo link\n",
+            "scripts/plain": "text\n", "data/input.txt": "42\n", "prompts/README.md": "none of our own\n",
+            ".git/config": "[core]\n", ".git/hooks/pre-commit.sample": "#!/bin/sh\n",
         }.items():  # fmt: skip
             (self.root / name).parent.mkdir(parents=True, exist_ok=True)
             (self.root / name).write_text(text)

@@ -18,6 +18,7 @@ from lib.store import runs, tasks
 from lib.store.tasks import Link
 from lib.task import Task
 from lib.terminal import one_line
+from lib.tick import hindrance
 from lib.times import iso, took
 from lib.views import Screen, TaskView, action_word, duration_ms, hint_json, hint_words, run_json, say_duplicates, when
 from lib.wording import reading
@@ -53,7 +54,7 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         view=task_view(task, facts, runs.last_run_of(db, task.id), now),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=tasks.all_links(db).get(task.id.lower(), ()),
-        plan=plan(now, task, facts, boot_id()),
+        plan=plan(now, task, facts, boot_id(), hindrance(app.context(db), task, now)),
         coming=forecast(now, task, facts, boot_id()),
     )
     if screen.as_json:
@@ -125,6 +126,9 @@ _SKIP_WORDS = {
     SkipReason.AT_CAPACITY: "no slot was free, so it had to wait",
     SkipReason.BLACKOUT: "a blackout kept it from starting",
     SkipReason.REJECTED: "the task's file was broken",
+    SkipReason.MISSING_AGENT: "its agent was not installed",
+    SkipReason.BUDGET_EXCEEDED: "the budget for agents was used up",
+    SkipReason.COMMENT: "a comment asked for it",
 }
 
 
@@ -158,6 +162,8 @@ def _now_words(story: _Story) -> str:
             if spent
             else "its time passed while it was off: give it another schedule, or run it by hand"
         )
+    if facts.missing_agent:
+        return f"paused: its agent {facts.missing_agent} is not installed"
     held = f"; {_unrun_words(decided)}" if decided.skipped or decided.missed else ""
     if facts.running:
         return f"it is running{held}"
@@ -171,7 +177,10 @@ def _now_words(story: _Story) -> str:
             return f"due since {when(start.at, now, task.zone)}, and waits for a free slot{held}"
         return f"due: the next tick starts it ({start.source}){held}"
     if facts.deferred is not None:
-        return f"due since {when(facts.deferred, now, task.zone)}, and waits{dark}"
+        why_so = (
+            f": {decided.reason}" if decided.reason in (SkipReason.BUDGET_EXCEEDED, SkipReason.MISSING_AGENT) else ""
+        )
+        return f"due since {when(facts.deferred, now, task.zone)}, and waits{dark}{why_so}"
     if held:
         return held.removeprefix("; ") + dark
     if decided.reason is SkipReason.MANUAL_ONLY and facts.retry_at is None:

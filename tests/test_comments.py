@@ -1,0 +1,333 @@
+"""Comments on tasks, and tickets: what people and the program say to each other."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lib.comments import Action, Wish, plain_wish, understood, wish_from
+from lib.model import Comment
+from tests.helpers import Gate, Telegram, Workspace, kill
+from tests.test_agents import program, told
+
+NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
+
+
+def said(text: str) -> Comment:
+    return Comment(1, "job", "me", text, NOW)
+
+
+# --- what is wanted ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wish"),
+    [
+        ("/skip", Wish(Action.SKIP, "/skip")),
+        ("  /SKIP ", Wish(Action.SKIP, "/SKIP")),
+        ("/run", Wish(Action.RUN, "/run")),
+        ("/resume", Wish(Action.RESUME, "/resume")),
+        ("/pause", Wish(Action.PAUSE, "/pause")),
+        ("/pause until 2026-06-02", Wish(Action.PAUSE, "/pause until 2026-06-02", until=datetime(2026, 6, 2, tzinfo=UTC))),
+        ("/pause until tomorrow at 09:00", Wish(Action.PAUSE, "/pause until tomorrow at 09:00", until=datetime(2026, 6, 2, 9, tzinfo=UTC))),
+        ("/skip please", None), ("skip", None), ("/skip until 09:00", None), ("/paus", None), ("please /skip", None), ("", None),
+    ],
+)  # fmt: skip
+def test_a_plain_command_needs_no_agent(text: str, wish: Wish | None) -> None:
+    assert plain_wish(said(text), UTC) == wish
+
+
+@pytest.mark.parametrize("text", ["/pause until never", "/pause until 2020-01-01", "/pause until 9999-01-01"])
+def test_a_pause_until_no_time_is_an_error(text: str) -> None:
+    with pytest.raises(ValueError):
+        plain_wish(said(text), UTC)
+
+
+def test_commands_behind_other_words_wait_for_those_and_a_pause_may_be_over() -> None:
+    comments = [said("/skip"), said("what about friday?"), said("/run")]
+    assert [wish.action for _, wish in understood(comments, UTC, NOW)] == [Action.SKIP]
+    ((_, wish),) = understood([said("/pause until 2026-06-02")], UTC, NOW + timedelta(days=2))
+    assert wish.action is Action.RUN
+
+
+@pytest.mark.parametrize(
+    ("answer", "action"),
+    [
+        ({"action": "run", "reason": "nothing asked"}, Action.RUN),
+        ({"action": "skip"}, Action.SKIP),
+        ({"action": "pause", "until": "2026-06-02T09:00:00+02:00"}, Action.PAUSE),
+        ({"action": "pause"}, Action.PAUSE),
+        ({"action": "modify", "env": {"LIMIT": 5}}, Action.MODIFY),
+        ({"action": "ask", "question": "Which Friday?"}, Action.ASK),
+        ({"action": "resume"}, None), ({"action": "dance"}, None), ({"action": None}, None), ({}, None),
+        ({"action": "pause", "until": "soon"}, None), ({"action": "pause", "until": "2026-06-02T09:00:00"}, None),
+        ({"action": "pause", "until": "2020-01-01T00:00:00Z"}, None), ({"action": "ask"}, None), ({"action": "modify"}, None),
+        ({"action": "modify", "env": {"PATH": "/evil"}}, None), ({"action": "modify", "env": {"LD_PRELOAD": "x"}}, None),
+        ({"action": "modify", "env": {"A B": "x"}}, None), ({"action": "modify", "env": {"A": ["x"]}}, None),
+        ({"action": "modify", "env": ["A"]}, None), ({"action": "modify", "prompt": "be brief"}, None),
+    ],
+)  # fmt: skip
+def test_the_answer_of_an_agent_is_taken_only_if_it_can_be_acted_on(
+    answer: dict[str, object], action: Action | None
+) -> None:
+    wish = wish_from(f"I think:\n```json\n{json.dumps(answer)}\n```", NOW, is_agent_task=False)
+    assert (wish.action if wish else None) == action
+
+
+def test_words_may_be_added_to_the_prompt_of_an_agent_only() -> None:
+    text = json.dumps({"action": "modify", "prompt": "be brief"})
+    wish = wish_from(text, NOW, is_agent_task=True)
+    assert wish is not None and wish.change is not None and wish.change.prompt == "be brief"
+
+
+@given(st.text(), st.booleans())
+def test_no_answer_brings_the_reader_down(text: str, flag: bool) -> None:
+    wish_from(text, NOW, is_agent_task=flag)
+    wish_from('{"action": "modify", "env": ' + text + "}", NOW, is_agent_task=flag)
+
+
+# --- plain commands --------------------------------------------------------------------------------------------------
+
+
+def unread(workspace: Workspace) -> list[str]:
+    return [comment["text"] for comment in workspace.json("comments") if comment["read_at"] is None]
+
+
+def test_skip_keeps_the_next_occurrence_from_running_and_no_other(workspace: Workspace) -> None:
+    workspace.task("job", "echo >> ran", schedule="1h")
+    workspace.cli("comment", "job", "/skip")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and not (workspace.root / "ran").exists()
+    assert workspace.sql("SELECT attempts FROM task_runs") == [(0,)]
+    assert workspace.sql("SELECT COUNT(*) FROM attempts") == [(0,)] and unread(workspace) == []
+    workspace.move_back("job", "-2 hours")
+    workspace.tick()
+    assert workspace.last_run("job")["status"] == "success"
+
+
+def test_skip_of_a_one_shot_closes_it(workspace: Workspace) -> None:
+    workspace.task("job", "echo >> ran", schedule="in 1 second")
+    workspace.tick()
+    workspace.cli("comment", "job", "/skip")
+    workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
+    workspace.tick()
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "completed"
+
+
+def test_pause_without_an_end_is_written_into_the_file_and_resume_takes_it_back(workspace: Workspace) -> None:
+    path = workspace.task("job", "true", schedule="1h")
+    before = path.read_text()
+    workspace.cli("comment", "job", "/pause")
+    workspace.tick()
+    assert "enabled: false\ndisabled_reason: paused\n" in path.read_text() and workspace.rows("job") == []
+    workspace.cli("comment", "job", "/resume")
+    workspace.tick()
+    assert path.read_text().replace("enabled: true\n", "") == before
+    workspace.tick()
+    assert workspace.last_run("job")["status"] == "success" and unread(workspace) == []
+
+
+def test_pause_until_a_time_is_kept_beside_the_schedule(workspace: Workspace) -> None:
+    path = workspace.task("job", "true", schedule="1h")
+    before = path.read_text()
+    workspace.cli("comment", "job", "/pause until tomorrow at 09:00")
+    workspace.tick()
+    assert workspace.json("list")[0]["state"] == "paused" and path.read_text() == before
+    assert workspace.json("show", "job")["paused_until"] is not None
+
+
+def test_run_starts_it_with_the_next_tick(workspace: Workspace) -> None:
+    workspace.task("job", "true", schedule="0 0 1 1 *")
+    workspace.tick()
+    workspace.cli("comment", "job", "/run")
+    workspace.tick()
+    assert workspace.last_run("job")["source"] == "ai-oneshot"
+    workspace.tick()
+    assert len(workspace.runs("job")) == 1
+
+
+def test_commands_to_a_disabled_task_are_answered(workspace: Workspace) -> None:
+    workspace.task("job", "true", schedule="1h", enabled=False)
+    for text in ("/run", "/pause"):
+        workspace.cli("comment", "job", text)
+    workspace.tick()
+    answers = [comment["answer"] for comment in workspace.json("comments")]
+    assert answers == ["run: it is disabled, nothing was done", "pause: it is disabled, nothing was done"]
+
+
+def test_a_run_by_hand_does_not_ask_the_comments(workspace: Workspace) -> None:
+    workspace.task("job", "true")
+    workspace.cli("comment", "job", "/skip")
+    workspace.cli("run", "job")
+    assert unread(workspace) == ["/skip"]
+
+
+def test_words_that_nobody_can_read_change_nothing_and_stay_unread(workspace: Workspace) -> None:
+    workspace.task("job", "true", schedule="1h")
+    done = workspace.cli("comment", "job", "please not on fridays")
+    assert "no agent is there to make sense of it" in done.stdout
+    workspace.tick()
+    assert workspace.last_run("job")["status"] == "success" and unread(workspace) == ["please not on fridays"]
+
+
+@pytest.mark.parametrize("text", ["", "   ", "x" * 4001, "/pause until never"])
+def test_what_is_no_comment_is_refused(workspace: Workspace, text: str) -> None:
+    workspace.task("job")
+    workspace.cli("comment", "job", text, code=2)
+    workspace.cli("comment", "jbo", "x", code=4)
+
+
+# --- with an agent ---------------------------------------------------------------------------------------------------
+
+
+def reader(workspace: Workspace, answer: object, script: str = "") -> None:
+    program(workspace, "reader", f"{script}\ncat <<'END'\n{json.dumps(answer)}\nEND")
+    workspace.config("agents: {reader: [reader]}\nhealer: reader\n")
+
+
+def rungs(workspace: Workspace) -> list[tuple[str, str]]:
+    return workspace.sql("SELECT rung, status FROM attempts ORDER BY started_at, number")
+
+
+def test_an_agent_reads_other_words_before_the_run(workspace: Workspace) -> None:
+    reader(workspace, {"action": "skip", "reason": "it is friday"})
+    workspace.task("job", "echo >> ran", schedule="1h", title="Count the orders")
+    workspace.cli("comment", "job", "not on fridays please \x1b[31m")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and not (workspace.root / "ran").exists()
+    (comment,) = workspace.json("comments")
+    assert comment["answer"] == "skip: it is friday" and comment["read_at"] is not None
+    prompt = told(workspace, "reader", "stdin")
+    assert "not on fridays please" in prompt and "Count the orders" in prompt and "\x1b" not in prompt
+    assert rungs(workspace) == [("comments", "success")]
+
+
+def test_run_and_modify_start_it_once_with_what_was_asked_for(workspace: Workspace) -> None:
+    reader(workspace, {"action": "modify", "env": {"LIMIT": "5"}, "reason": "only five"})
+    workspace.task("job", 'echo "limit ${LIMIT-none}"; [ "$TICKDOWN_ATTEMPT" != 2 ]', schedule="1h", retry=1)
+    workspace.cli("comment", "job", "only five this time")
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert rungs(workspace) == [("comments", "success"), ("run", "failed"), ("retry", "success")]
+    assert workspace.log_text(run).count("limit 5\n") == 2 and unread(workspace) == []
+    workspace.move_back("job", "-2 hours")
+    workspace.tick()
+    assert "limit none" in workspace.log_text(workspace.last_run("job"))
+
+
+def test_an_agent_task_gets_the_words_added_to_its_prompt(workspace: Workspace) -> None:
+    program(
+        workspace, "mine", f'grep -q "people have written" {workspace.root.parent}/bin/mine.stdin && '
+        """echo '{"action": "modify", "prompt": "Be brief."}' || echo done"""
+    )  # fmt: skip
+    workspace.config("agents: {mine: [mine]}\n")
+    workspace.task("job", schedule="1h", run_as="mine", prompt="Report.")
+    workspace.cli("comment", "job", "shorter please")
+    workspace.tick()
+    assert told(workspace, "mine", "stdin") == "Report.\n\nBe brief."
+
+
+def test_a_question_is_posted_and_told_and_the_run_is_skipped(workspace: Workspace, telegram: Telegram) -> None:
+    program(workspace, "reader", """echo '{"action": "ask", "question": "Which Friday?"}'""")
+    telegram.configure(workspace, "agents: {reader: [reader]}\nhealer: reader\n")
+    workspace.task("job", "true", schedule="1h")
+    workspace.cli("comment", "job", "not this friday")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)]
+    mine, question = workspace.json("comments")
+    assert question["text"] == "Which Friday?" and not question["by_a_person"] and mine["answer"] == "ask"
+    (text,) = telegram.texts
+    assert "Which Friday?" in text and "scheduler.py comment job" in text
+
+
+@pytest.mark.parametrize("until", [None, "2099-01-01T00:00:00+00:00"])
+def test_pause_by_words(workspace: Workspace, until: str | None) -> None:
+    later = (datetime.now(UTC) + timedelta(days=3)).isoformat() if until else None
+    reader(workspace, {"action": "pause", "until": later, "reason": "holidays"})
+    path = workspace.task("job", "true", schedule="1h")
+    workspace.cli("comment", "job", "we are on holiday")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and workspace.json("list")[0]["state"] == "paused"
+    assert ("disabled_reason: paused" in path.read_text()) == (until is None)
+
+
+@pytest.mark.parametrize("script", ["exit 3", "echo no json; exit 0", "kill -9 $$"])
+def test_an_agent_that_fails_means_run_and_the_comment_stays_unread(workspace: Workspace, script: str) -> None:
+    reader(workspace, {"action": "skip"}, script if "exit" in script or "kill" in script else "")
+    workspace.task("job", "echo >> ran", schedule="1h")
+    workspace.cli("comment", "job", "not today")
+    workspace.tick()
+    assert workspace.last_run("job")["status"] == "success" and unread(workspace) == ["not today"]
+    assert [rung for rung, _ in rungs(workspace)] == ["comments", "run"]
+
+
+def test_a_tick_that_dies_while_the_agent_reads_leaves_the_comment_to_the_next(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    reader(workspace, {"action": "skip"}, gate.command)
+    workspace.task("job", "echo >> ran", schedule="1h")
+    workspace.cli("comment", "job", "not today")
+    tick = workspace.start("tick")
+    gate.wait()
+    kill(tick.pid)
+    tick.communicate()
+    assert unread(workspace) == ["not today"]
+    reader(workspace, {"action": "skip"})
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and not (workspace.root / "ran").exists()
+
+
+# --- tickets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_ticket_names_task_run_error_what_was_tried_and_how_to_go_on(workspace: Workspace) -> None:
+    workspace.task("job", "echo broken; exit 3", schedule="1h", suspend_after=1, retry=1)
+    workspace.tick()
+    (ticket,) = workspace.json("tickets")
+    run = workspace.last_run("job")
+    assert (ticket["kind"], ticket["task_id"], ticket["run_id"]) == ("suspended", "job", run["run_id"])
+    assert ticket["error"] == "failed: exit code 3: broken" and ticket["command"] == "scheduler.py resume job"
+    assert ticket["tried"] == ["1. run: failed, exit code 3: broken", "2. retry: failed, exit code 3: broken"]
+    text = workspace.cli("tickets").stdout
+    assert "job is suspended (suspended)" in text and "Go on with: scheduler.py resume job" in text
+
+
+def test_one_open_ticket_per_task_and_kind_that_a_recovery_only_adds_a_note_to(workspace: Workspace) -> None:
+    workspace.task("job", "[ -e well ]", schedule="1h")
+    for _ in range(4):
+        workspace.tick()
+        workspace.move_back("job", "-20 days")
+    assert len(workspace.json("tickets")) == 1
+    (workspace.root / "well").touch()
+    workspace.tick()
+    (ticket,) = workspace.json("tickets", "job")
+    assert [note["text"] for note in ticket["notes"]] == ["It succeeded again."]
+    workspace.cli("resume", "job")
+    assert workspace.json("tickets") == [] and workspace.json("tickets", "--all")[0]["closed_at"] is not None
+
+
+def test_tickets_are_closed_by_number_with_a_note(workspace: Workspace) -> None:
+    workspace.task("job", "exit 3", schedule="1h", suspend_after=1)
+    workspace.tick()
+    (ticket,) = workspace.json("tickets")
+    workspace.cli("tickets", "--close", str(ticket["id"]), "--note", "the disk was full")
+    (closed,) = workspace.json("tickets", "--all")
+    assert closed["notes"][0]["text"] == "the disk was full" and workspace.json("tickets") == []
+    assert "closed already" in workspace.cli("tickets", "--close", str(ticket["id"]), code=1).stderr
+    assert "no ticket 99" in workspace.cli("tickets", "--close", "99", code=4).stderr
+    workspace.cli("tickets", "--note", "x", code=2)
+    workspace.cli("tickets", "job", "--close", "1", code=2)
+    workspace.cli("tickets", "nobody", code=4)
+
+
+def test_old_comments_go_but_unread_ones_stay(workspace: Workspace) -> None:
+    workspace.task("job", "true", schedule="1h")
+    for text in ("/skip", "unread words"):
+        workspace.cli("comment", "job", text)
+    workspace.tick()
+    workspace.sql("UPDATE comments SET at = '2020-01-01T00:00:00.000Z'")
+    workspace.cli("prune")
+    assert [comment["text"] for comment in workspace.json("comments", "job")] == ["unread words"]
