@@ -199,8 +199,7 @@ class Tick:
         context, now = self.context, datetime.now(UTC)
         if self._passes_done:
             try:
-                loaded = load_catalog(context.workspace, context.settings.config.surroundings())
-                self.catalog = reject_past_dates(loaded, context.db, now)
+                self._load_catalog(now)
             except TickdownError as error:  # what runs must still be looked after; a next tick will say what is wrong
                 context.log.error("catalog", error=str(error))
         self._passes_done += 1
@@ -210,7 +209,9 @@ class Tick:
             self._refuse_duplicates(now)
             return
         sync_catalog(context.db, self.catalog, now)
-        self._heed_comments(now)
+        if self._heed_comments(now):
+            self._load_catalog(now)
+            sync_catalog(context.db, self.catalog, now)
         hints.clear_expired_hints(context.db, self.catalog.by_id, context.owner.host, now)
         self._recover(now)
         facts = tasks.all_facts(context.db)
@@ -223,6 +224,10 @@ class Tick:
         for decision in decisions:
             self._write_off(decision, now)
         self._enqueue([decision for decision in decisions if decision.plan.starts], now)
+
+    def _load_catalog(self, now: datetime) -> None:
+        loaded = load_catalog(self.context.workspace, self.context.settings.config.surroundings())
+        self.catalog = reject_past_dates(loaded, self.context.db, now)
 
     def _decided(self, task: Task, facts: dict[str, Facts], now: datetime) -> Decision | None:
         try:
@@ -247,8 +252,9 @@ class Tick:
             tasks.agent_found(self.context.db, task.id)
         return reason
 
-    def _heed_comments(self, now: datetime) -> None:
-        """Plain commands that need not wait for the next run: /pause, /resume, /run."""
+    def _heed_comments(self, now: datetime) -> bool:
+        """Plain commands that need not wait for the next run: /pause, /resume, /run. True if a file may have changed."""
+        obeyed = False
         for key, unread in comments.unread(self.context.db).items():
             task = self.catalog.by_id.get(key)
             if task is None:
@@ -258,9 +264,11 @@ class Tick:
                     break  # what comes behind it is about the time after that
                 try:
                     obey(self.context, task, comment, wish, now)
+                    obeyed = True
                 except TickdownError as error:
                     self.context.log.error("comment_not_obeyed", task_id=task.id, error=str(error))
                     break
+        return obeyed
 
     def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
         """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""

@@ -13,7 +13,17 @@ import pytest
 import scheduler
 from lib import config, task
 from lib.config import Config, parse_config
-from lib.model import CatchUp, DisabledReason, RunStatus, Source, TaskState
+from lib.model import (
+    CatchUp,
+    DisabledReason,
+    ErrorClass,
+    HealStatus,
+    HealVerdict,
+    RunStatus,
+    SkipReason,
+    Source,
+    TaskState,
+)
 from tests.helpers import PROJECT, Workspace
 
 README = (PROJECT / "README.md").read_text()
@@ -48,12 +58,17 @@ def test_every_field_is_in_the_readme(field: str) -> None:
     assert f"`{field}`" in README
 
 
-@pytest.mark.parametrize("key", [*config.KEYS, *config.NOTIFY_KEYS, *config.TELEGRAM_KEYS, *config.DESTINATION_KEYS])
+@pytest.mark.parametrize(
+    "key",
+    [*config.KEYS, *config.NOTIFY_KEYS, *config.TELEGRAM_KEYS, *config.DESTINATION_KEYS, *config.AGENT_KEYS],
+)
 def test_every_configuration_key_is_in_the_readme(key: str) -> None:
     assert f"`{key}`" in README
 
 
-@pytest.mark.parametrize("word", [*RunStatus, *TaskState, *Source, *CatchUp, *DisabledReason])
+@pytest.mark.parametrize(
+    "word", [*RunStatus, *TaskState, *Source, *CatchUp, *DisabledReason, *ErrorClass, *HealVerdict]
+)
 def test_every_status_state_source_and_reason_is_in_the_readme(word: str) -> None:
     assert word in README
 
@@ -122,9 +137,37 @@ def test_the_shipped_tasks_are_valid_and_one_is_due_at_once() -> None:
     assert '"ok": true' in done.stdout
 
 
+@pytest.mark.parametrize("reason", [each for each in SkipReason if each not in ("disabled", "not_due", "manual_only")])
+def test_every_reason_that_leaves_a_row_is_in_the_readme(reason: str) -> None:
+    assert f"`{reason}`" in README
+
+
+def test_the_agent_task_and_the_agents_of_the_readme_are_accepted(workspace: Workspace) -> None:
+    agent = next(text for text in re.findall(r"```markdown\n(.*?)```", README, re.DOTALL) if "run_as: claude" in text)
+    workspace.write_task("week-in-review", agent)
+    workspace.config(next(text for text in re.findall(r"```yaml\n(.*?)```", README, re.DOTALL) if "agents:" in text))
+    assert workspace.cli("validate").stdout.endswith("1 file, no problems\n")
+
+
+def test_the_demonstration_heals_with_an_honest_healer_and_restores_every_byte_after_a_malicious_one() -> None:
+    shown = subprocess.run(
+        [str(PROJECT / "tests/demo/heal.sh")],
+        env={"PATH": "/usr/bin:/bin", "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    honest, malicious = shown.split("=== a malicious healer")
+    assert "healed: orders.csv is in data/ now (scripts/count.sh)" in honest
+    diff = re.search(r"--- a/scripts/count.sh\n.*", honest, re.DOTALL)
+    assert diff and diff[0].strip() in README
+    assert "orders is suspended after 2 heals" in malicious and "every byte is restored" in malicious
+    assert malicious.rstrip().endswith("enabled: false\ndisabled_reason: auto_suspended")
+
+
 def test_architecture_draws_every_status() -> None:
     drawing = (PROJECT / "ARCHITECTURE.md").read_text()
-    for status in RunStatus:
+    for status in (*RunStatus, *HealStatus):
         assert re.search(rf"\b{status}\b", drawing), status
 
 
