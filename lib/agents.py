@@ -160,16 +160,15 @@ def _read_claude(stdout: str, stderr: str, exit_code: int | None) -> Answer:
         name = subtype if subtype != "success" else "error"
         return Answer(usage, f"{name}: {said}" if said else name, None, status)
     refused = _refused_tools(result.get("permission_denials"))
-    if refused and (not said.strip() or REFUSAL.search(said)):
+    if refused and (not said.strip() or re.search(REFUSAL, said, re.IGNORECASE)):
         return Answer(usage, f"it was not permitted to use {', '.join(refused)}", ErrorClass.AUTH, status)
     return Answer(usage)
 
 
 # The words of an agent that could not do what it was asked because it was not permitted to.
-REFUSAL = re.compile(
+REFUSAL = (
     r"permission|permitted|not allowed|have access|was denied|were denied|access denied|got denied|blocked|approv|authoriz"
-    r"|unable to|could ?n[o'’]t|could not|can ?n[o'’]t|cannot|n['’]t (?:be )?able to|not able to|refused|need you to",
-    re.IGNORECASE,
+    r"|unable to|could ?n[o'’]t|could not|can ?n[o'’]t|cannot|n['’]t (?:be )?able to|not able to|refused|need you to"
 )
 
 

@@ -19,7 +19,7 @@ COMMANDS = "/skip, /pause, /pause until TIME, /resume, /run"
 LONGEST_COMMENT = 4000
 MOST_VARIABLES = 20
 # What would make one run another program altogether is not for a comment.
-_NOT_BY_COMMENT = re.compile(
+_NOT_BY_COMMENT = (
     r"TICKDOWN_.*|LD_.*|PATH|HOME|SHELL|IFS|ENV|BASH_ENV|PYTHON.*|NODE_OPTIONS|CLAUDE_CONFIG_DIR|TRACEPARENT"
 )
 
@@ -119,7 +119,7 @@ def _modification(found: Mapping[str, Any], is_agent_task: bool) -> Modification
     if not isinstance(env, dict) or not isinstance(prompt, str) or len(env) > MOST_VARIABLES:
         return None
     for name, value in env.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name) or _NOT_BY_COMMENT.fullmatch(name.upper()):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name) or re.fullmatch(_NOT_BY_COMMENT, name.upper()):
             return None
         if not isinstance(value, (str, int, float)) or "\0" in str(value) or len(str(value)) > LONGEST_COMMENT:
             return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import cache
 
 from lib.agents import NOTHING_SAID, Answer
 from lib.model import NO_USAGE, ErrorClass, RunStatus, Usage
@@ -96,7 +97,13 @@ SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (ErrorClass.TRANSIENT, "git", r"unexpected disconnect while reading|fatal: early EOF"),
     (ErrorClass.TRANSIENT, "docker, go", r"TLS handshake timeout|i/o timeout"),
 )
-_SIGNS = tuple((kind, re.compile(pattern)) for kind, _, pattern in SIGNS)
+
+
+@cache
+def _signs() -> tuple[tuple[ErrorClass, re.Pattern[str]], ...]:
+    """Compiled when a task has failed, not by every tick."""
+    return tuple((kind, re.compile(pattern)) for kind, _, pattern in SIGNS)
+
 
 _HTTP_CLASSES = {
     ErrorClass.AUTH: (401, 403, 407),
@@ -169,7 +176,7 @@ def class_of_output(output: str) -> ErrorClass:
     last_words = output[-20_000:].rpartition("Traceback (most recent call last):")[2]
     lines = [line[-2000:] for line in last_words.splitlines() if line.strip()][-LINES_LOOKED_AT:]
     for line in reversed(lines):
-        for kind, pattern in _SIGNS:
+        for kind, pattern in _signs():
             if pattern.search(line):
                 return kind
     return ErrorClass.ERROR
@@ -177,15 +184,14 @@ def class_of_output(output: str) -> ErrorClass:
 
 # --- when it will be well again --------------------------------------------------------------------------------
 
-_EPOCH = re.compile(r"limit reached\|([0-9]{10})\b")
-_RETRY_AFTER = re.compile(r"^retry-after:\s*([0-9]{1,6})\s*$", re.IGNORECASE | re.MULTILINE)
-_RETRY_DATE = re.compile(r"^retry-after:\s*(\w{3}, [\w: ]{20} GMT)\s*$", re.IGNORECASE | re.MULTILINE)
+_EPOCH = r"limit reached\|([0-9]{10})\b"
+_RETRY_AFTER = r"(?im)^retry-after:\s*([0-9]{1,6})\s*$"
+_RETRY_DATE = r"(?im)^retry-after:\s*(\w{3}, [\w: ]{20} GMT)\s*$"
 _PART = r"([0-9]{1,5}(?:\.[0-9]{1,9})?)\s*(ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)(?![a-z])"
-_IN = re.compile(rf"(?:try again|retry|resets?) in (?:about )?((?:{_PART},?\s*(?:and )?)+)", re.IGNORECASE)
-_PARTS = re.compile(_PART, re.IGNORECASE)
-_AT = re.compile(
-    r"(?:resets?|try again)(?: at)? ([0-9]{1,2})(?::([0-9]{2}))? ?(am|pm)?(?: ?\(([A-Za-z]+(?:/[A-Za-z0-9_+-]+)*)\))?",
-    re.IGNORECASE,
+_IN = rf"(?i)(?:try again|retry|resets?) in (?:about )?((?:{_PART},?\s*(?:and )?)+)"
+_AT = (
+    r"(?i)(?:resets?|try again)(?: at)? ([0-9]{1,2})(?::([0-9]{2}))? ?(am|pm)?"
+    r"(?: ?\(([A-Za-z]+(?:/[A-Za-z0-9_+-]+)*)\))?"
 )
 _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
@@ -197,21 +203,21 @@ def stated_reset(text: str, now: datetime, zone: tzinfo) -> datetime | None:
 
 
 def _stated(text: str, now: datetime, zone: tzinfo) -> datetime | None:
-    if match := _EPOCH.search(text):
+    if match := re.search(_EPOCH, text):
         return datetime.fromtimestamp(int(match[1]), UTC)
-    if match := _RETRY_AFTER.search(text):
+    if match := re.search(_RETRY_AFTER, text):
         return now + timedelta(seconds=int(match[1]))
-    if match := _RETRY_DATE.search(text):
+    if match := re.search(_RETRY_DATE, text):
         from email.utils import parsedate_to_datetime
 
         try:
             return parsedate_to_datetime(match[1]).astimezone(UTC)
         except ValueError:
             return None
-    if match := _IN.search(text):
-        parts = ((unit.lower(), float(number)) for number, unit in _PARTS.findall(match[1]))
+    if match := re.search(_IN, text):
+        parts = ((unit.lower(), float(number)) for number, unit in re.findall(_PART, match[1], re.IGNORECASE))
         return now + sum((timedelta(**{_UNITS.get(u, _UNITS[u[0]]): n}) for u, n in parts), timedelta())
-    if (match := _AT.search(text)) and (match[2] or match[3]):
+    if (match := re.search(_AT, text)) and (match[2] or match[3]):
         return _clock(match, now, zone)
     return None
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +28,7 @@ def boot_id() -> str:
 
 @cache
 def host_name() -> str:
-    return socket.gethostname()
+    return os.uname().nodename
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
@@ -16,11 +16,13 @@ from lib.governor import NextRun, Plan
 from lib.model import Comment, Hint, Run, RunStatus, TaskState
 from lib.outcomes import Outcome
 from lib.redact import Redactor
-from lib.store.tickets import TicketRow
 from lib.task import Task
 from lib.terminal import one_line, printable
 from lib.times import duration_text, in_words, iso, took
 from lib.zones import LOCAL, get_zone, zone_name
+
+if TYPE_CHECKING:
+    from lib.store.tickets import TicketRow
 
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",

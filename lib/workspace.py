@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import stat
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +104,8 @@ def replace_file(
     check: Callable[[], None] | None = None,
 ) -> None:
     """Whole or not at all: written beside it, synced, renamed over whatever is there. `check` has the last word."""
+    import tempfile
+
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
@@ -216,6 +216,8 @@ def fill(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
 
 def who_am_i() -> str:
     """The task in whose run this is said, or the user."""
+    import pwd
+
     if inside := os.environ.get("TICKDOWN_TASK_ID"):
         return f"task {inside[:64]}"
     try:
