@@ -152,7 +152,7 @@ def _class_of(exit_code: int | None, is_request: bool, answer: Answer | None, ou
     if answer is not None:
         if answer.error_class is not None:
             return answer.error_class
-        if class_of_output(answer.error or "") is ErrorClass.BUDGET:
+        if "redit balance is too low" in (answer.error or ""):
             return ErrorClass.BUDGET  # whatever status the server says that with
         status = answer.http_status
     if status is not None:

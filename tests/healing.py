@@ -92,14 +92,20 @@ class Healing:
         self.workspace.move_back(task_id, "-2 days")
 
     def tick(self) -> dict[str, Any]:
-        """One tick in which the task is due; its run."""
+        """One tick in which the task is due; its run, as the database has it: quicker than asking `history`."""
         self.workspace.tick()
-        return self.workspace.last_run("job")
+        names = ("run_id", "status", "attempts", "exit_code", "error_class")
+        rows = self.workspace.sql(
+            f"SELECT {', '.join(names)} FROM task_runs WHERE task_id = 'job' ORDER BY recorded_at DESC, rowid DESC LIMIT 1"
+        )
+        return dict(zip(names, rows[0], strict=True))
 
     def attempts(self) -> list[tuple[str, str]]:
         """(rung, status) of the last run's attempts."""
-        run = self.workspace.last_run("job")["run_id"]
-        return self.workspace.sql("SELECT rung, status FROM attempts WHERE run_id = ? ORDER BY number", run)
+        return self.workspace.sql(
+            "SELECT rung, status FROM attempts WHERE run_id = (SELECT run_id FROM task_runs WHERE task_id = 'job'"
+            " ORDER BY recorded_at DESC, rowid DESC LIMIT 1) ORDER BY number"
+        )
 
     def audit(self) -> list[dict[str, Any]]:
         path = self.root / "logs" / "self-heal-audit.log"
