@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test live lint clean
+.PHONY: run test live agents demo lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
@@ -20,6 +20,14 @@ test: $(VENV)/ready-dev
 # Real ticks across a change of the clock that really happens: about 5 minutes, so not part of `make test`.
 live: $(VENV)/ready-dev
 	$(BIN)/python -m pytest tests/live -n 2 -o faulthandler_timeout=400
+
+# The real Claude Code against a server on loopback that plays the model: make agents CLAUDE=/path/to/claude
+agents: $(VENV)/ready-dev
+	TICKDOWN_TEST_CLAUDE="$(CLAUDE)" $(BIN)/python -m pytest tests/agents -n 2
+
+# Healing, with scripts in the place of agents.
+demo: $(VENV)/ready
+	tests/demo/heal.sh
 
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .

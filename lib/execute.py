@@ -64,6 +64,7 @@ from lib.model import (
 )
 from lib.outcomes import Outcome, classify
 from lib.process import PIPE_BYTES, Child, boot_id
+from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.spending import left_to_spend
 from lib.store import heals, runs, tasks
@@ -428,6 +429,7 @@ class Execution:
         this one; None if that is recorded already."""
         if ended is not None and self.rung is not Rung.HEAL:
             self._failed_span = span = self._transcript.span
+            self._failed_summary = self._transcript.summary()
             runs.finish_attempt(self.context.db, self.run_id, self.attempt, self._clean(ended), span, now)
             self._last = ended
         self._next_rung, self._pause = rung, pause
@@ -672,7 +674,9 @@ class Execution:
         self._release_heal_lock()
         self._transcript.end()
         outcome = self._clean(outcome)
-        summary = outcome.usage.text[-4096:] if outcome.usage.text else self._transcript.summary()
+        # What the task printed, even if the last word was a healer's.
+        printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
+        summary = outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed
         db = self.context.db
         closing = None
         told = self._what_was_tried(outcome, how, now)
@@ -742,6 +746,7 @@ class Execution:
 
     # --- small things ------------------------------------------------------------------------------------------
 
+    _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _healed = False
 

@@ -205,7 +205,8 @@ class Heal:
         _write(self.folder / "prompt.txt", text)
         root, budget = self.context.workspace.root, remaining_budget(self.context, now)
         folders = self.scope.folders_outside
-        return agent_command(healer, Purpose.HEAL, text, place_of(self.context), variables, root, budget, folders)
+        own = {**variables, "GIT_OPTIONAL_LOCKS": "0"}  # or looking with `git status` would change .git
+        return agent_command(healer, Purpose.HEAL, text, place_of(self.context), own, root, budget, folders)
 
     def finish(self, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         """The agent and all it started are gone. Look at what it did."""

@@ -167,7 +167,7 @@ def run_tickets(
     cause = next((row.cause for row in reversed(tried.heals) if row.cause), None)
     body = "\n".join([
         error,
-        f"Run {run_id}; {verdict.failures} failed runs in a row.",
+        f"Run {run_id}; {verdict.failures} failed run{'s' * (verdict.failures != 1)} in a row.",
         *([f"The healer says: {cause}"] if cause else []),
         *([tried.probation] if tried.probation else []),
         "Tried:",
