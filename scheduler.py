@@ -145,6 +145,8 @@ def build_parser() -> argparse.ArgumentParser:
 
 # What is installed by `make run`; see requirements.txt.
 PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
+# What changes nothing.
+LOOKING = ("list", "history", "show", "why", "next", "simulate", "logs", "validate", "doctor", "costs", "comments")
 STATES = [state.value for state in TaskState]
 STATUSES = [status.value for status in RunStatus]
 
@@ -202,6 +204,11 @@ def main(argv: list[str] | None = None) -> int:
 
             report_stopped(getattr(arguments, "found_workspace", None), error)
         return int(error.code)
+    except UnicodeEncodeError:
+        if "".join(sys.argv).encode("utf-8", "replace").decode() == "".join(sys.argv):
+            raise
+        print("scheduler.py: an argument is not valid UTF-8", file=sys.stderr)
+        return int(Exit.USAGE)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
             raise
@@ -225,6 +232,8 @@ def dispatch(arguments: argparse.Namespace) -> Exit:
 
     workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, Path(__file__).parent)
     arguments.found_workspace = workspace
+    if os.environ.get("TICKDOWN_HEALING") and arguments.command not in LOOKING:
+        raise TickdownError(f"{arguments.command} is not for a healer; edit the files you were given", Exit.USAGE)
     app, problems = _settled(workspace, arguments.command)
     screen = Screen(app.redactor, getattr(arguments, "json", False))
     match arguments.command:
@@ -290,7 +299,7 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
     try:
         return make_app(workspace), []
     except SettingsError as error:
-        if command not in ("list", "history", "show", "why", "next", "simulate", "logs", "stop", "validate", "doctor"):
+        if command not in (*LOOKING, "stop"):
             raise
         if command not in ("validate", "doctor"):
             print(f"scheduler.py: {error}", file=sys.stderr)

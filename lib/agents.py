@@ -157,7 +157,7 @@ def _read_claude(stdout: str, stderr: str, exit_code: int | None) -> Answer:
     if subtype == "error_max_budget_usd":
         return Answer(usage, said or "the budget of this call is used up", ErrorClass.BUDGET, status)
     if subtype.startswith("error") or result.get("is_error") is True:
-        name = subtype if subtype != "success" else "error"
+        name = subtype if subtype not in ("", "success") else "error"
         return Answer(usage, f"{name}: {said}" if said else name, None, status)
     refused = _refused_tools(result.get("permission_denials"))
     if refused and (not said.strip() or re.search(REFUSAL, said, re.IGNORECASE)):

@@ -12,6 +12,7 @@ from lib.errors import TickdownError
 from lib.heal import note_own_edit
 from lib.model import DisabledReason
 from lib.store import outbox, tasks
+from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.taskfile import set_fields
 
@@ -32,6 +33,8 @@ def write_closing(context: Context, task: Task, now: datetime) -> None:
     reason = _pending(context, task)
     if reason is None:
         return  # resumed, or written by another tick
+    if is_healed_now(context.db, task.id):
+        return  # its file is not to be touched now; a later tick comes back to it
     changes = {"enabled": "false", "disabled_reason": reason}
     # A one-shot that was given another time while it ran is not over: the next tick meets that schedule.
     over = reason in (DisabledReason.COMPLETED, DisabledReason.FAILED)

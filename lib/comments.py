@@ -64,18 +64,21 @@ def plain_wish(comment: Comment, zone: tzinfo) -> Wish | None:
 
 
 def understood(comments: Sequence[Comment], zone: tzinfo, now: datetime) -> list[tuple[Comment, Wish]]:
-    """The plain commands at the beginning of a list, oldest first; what comes behind other words waits for those."""
+    """The plain commands among comments, oldest first. Other words, unread as they may stay, keep none of them waiting."""
     found = []
     for comment in comments:
         try:
             wish = plain_wish(comment, zone)
         except ValueError:
             wish = None
-        if wish is None:
-            break
-        over = wish.until is not None and wish.until <= now
-        found.append((comment, Wish(Action.RUN, "the pause is over already") if over else wish))
+        if wish is not None:
+            over = wish.until is not None and wish.until <= now
+            found.append((comment, Wish(Action.RUN, "the pause is over already") if over else wish))
     return found
+
+
+def looks_like_a_command(text: str) -> bool:
+    return text.lstrip().startswith("/")
 
 
 def wish_from(text: str, now: datetime, *, is_agent_task: bool) -> Wish | None:

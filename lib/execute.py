@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import sqlite3
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,7 +25,7 @@ from lib import heal, messages, remarks
 from lib.agents import Answer, read_answer
 from lib.catalog import load_file
 from lib.closing import write_closing
-from lib.comments import Wish
+from lib.comments import Action, Wish
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import is_spent, next_run
@@ -76,6 +77,7 @@ from lib.transcript import Transcript
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
 LOOK_FOR_STOP_EVERY = 1.0
+LOOKING_TAKES = 300.0  # at the most: ending a healer, comparing and restoring
 STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
 SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
@@ -195,6 +197,10 @@ class Execution:
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
+        if self._broken:
+            self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
+            return
+        self._broken = True
         self.context.log.error(
             "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=traceback.format_exc()
         )
@@ -217,7 +223,7 @@ class Execution:
                 log = heal.log_tail(self._transcript.path, self._failed_span)
                 return self._heal.begin(self._last.error or "", log, earlier, variables, now)
             case Rung.COMMENTS:
-                self._comments = remarks.unread_of(self.context, self.task)
+                self._comments = remarks.words_of(self.context, self.task, now)
                 return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
@@ -284,6 +290,7 @@ class Execution:
         self._transcript.end()
         outcome = self._classified(*self.child.exit_status(), now)
         if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
+            self._write_lock(now, monotonic, LOOKING_TAKES)
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
             self._attempt_over(outcome, now, monotonic)
@@ -308,6 +315,8 @@ class Execution:
         """The moment asked for by `wake_at` has come."""
         match self.phase:
             case Phase.RUNNING:
+                if self.rung is Rung.HEAL:
+                    self._write_lock(now, monotonic, LOOKING_TAKES)
                 self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
                 assert self._termination is not None
@@ -359,7 +368,9 @@ class Execution:
         if survivors:
             blamed = why or self._last
             assert blamed is not None
-            why = replace(blamed, error=f"{blamed.error}; could not be ended: pid {', '.join(map(str, survivors))}")
+            left = f"could not be ended: pid {', '.join(map(str, survivors))}"
+            status = RunStatus.FAILED if blamed.status is RunStatus.SUCCESS else blamed.status
+            why = replace(blamed, status=status, error="; ".join(filter(None, [blamed.error, left])))
         if self._takeover_of is not None:
             assert why is not None
             self._taken_over(why, now, monotonic)
@@ -389,7 +400,7 @@ class Execution:
             return
         self.interruptions += 1
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
-        heal.take_back_interrupted(self.context, self.run_id, now)
+        heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
         self._attempt_over(why, now, monotonic)
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
@@ -406,7 +417,7 @@ class Execution:
     def _apply(self, step: AfterHeal, outcome: Outcome, now: datetime, monotonic: float) -> None:
         match step:
             case Rerun():
-                self._next_attempt(self._opening(Rung.RERUN), now, monotonic)
+                self._next_attempt(self._opening(Rung.RERUN, now), now, monotonic)
             case Retry(delay=delay):
                 self.retries_used += 1
                 if self.echo is not None and delay:
@@ -504,7 +515,12 @@ class Execution:
         except TickdownError:
             self._go_on_unhealed(NoHeal.NO_SNAPSHOT, now, monotonic)
             return
+        if monotonic > self._ladder_ends - self.context.settings.config.heal_timeout.total_seconds() / 2:
+            lock.release()
+            self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
+            return
         row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
+        current = Heal(self.context, self.task, row, self.redactor)  # before it is counted: it may not even be possible
         started = heals.start(
             self.context.db, row, self.context.owner, midnight=heal.midnight(self.context, now),
             most_a_day=self.context.settings.config.heals_per_day, now=now,
@@ -516,7 +532,7 @@ class Execution:
             else:
                 self._go_on_unhealed(started, now, monotonic)
             return
-        self._heal_lock, self._heal = lock, Heal(self.context, self.task, row, self.redactor)
+        self._heal_lock, self._heal = lock, current
         self.heals_used += 1
         self.attempt += 1
         self.begin(Rung.HEAL, now, monotonic)
@@ -541,20 +557,35 @@ class Execution:
             heals.record(connection, result.row)
             span = self._transcript.span
             runs.end_attempt(connection, self.run_id, self.attempt, self._clean(ended), span, now, note)
-        current.recorded()
-        self._release_heal_lock()
+        if result.whole:
+            current.recorded()
         self.lock.renew()
         self.context.log.info("healed", task_id=self.task.id, run_id=self.run_id, attempt=self.attempt, result=note)
         if not result.edited:
             self._heal = None
             rerun = "cancelled" if outcome.status is RunStatus.CANCELLED else "not run"
             heal.audit(self.context, result.row, result.diff, rerun, self.redactor, now)
+            self._release_heal_lock()
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
             return
         self._use_edited_task()
-        step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
-        self._apply(step, self._last, now, monotonic)
+        if not result.whole:  # somebody must look at it before anything else is tried
+            self._apply(AskHuman(), self._last, now, monotonic)
+        elif not result.edited and (why := self._healer_trouble(current, outcome)) is not None:
+            self.heals_used -= 1
+            self._go_on_unhealed(why, now, monotonic)
+        else:
+            step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
+            self._apply(step, self._last, now, monotonic)
+
+    @staticmethod
+    def _healer_trouble(current: Heal, outcome: Outcome) -> NoHeal | None:
+        """A healer that could not even begin, or has no network, login or money, says nothing about the task."""
+        if current.before is None:
+            return NoHeal.NO_SNAPSHOT
+        own_trouble = (ErrorClass.TRANSIENT, ErrorClass.AUTH, ErrorClass.BUDGET, ErrorClass.MISSING_TOOL)
+        return NoHeal.UNAVAILABLE if outcome.error_class in own_trouble else None
 
     def _use_edited_task(self) -> None:
         known = self.context.settings.config.surroundings()
@@ -568,19 +599,20 @@ class Execution:
         if current is None:
             return
         if current.row.status is HealStatus.RUNNING:  # a bug cut it off
-            heal.take_back_interrupted(self.context, self.run_id, now)
+            heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
             return
         proven = outcome.status is RunStatus.SUCCESS
         failed = [] if proven else current.undo()
         row = replace(current.row, status=HealStatus.KEPT if proven else HealStatus.RESTORED)
         if not proven:
-            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"not put back: {name}" for name in failed)]
+            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"NOT put back: {name}" for name in failed)]
             row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
             if row.files:
                 self._transcript.note("the edits of the heal are undone: the task failed with them")
         with self.context.db.transaction() as connection:
             heals.record(connection, row)
         heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
+        self._release_heal_lock()  # only now: another heal must not take these edits for what was always there
         self._use_edited_task()
         self._healed = proven
 
@@ -591,12 +623,12 @@ class Execution:
 
     # --- comments ----------------------------------------------------------------------------------------------
 
-    def _opening(self, rung: Rung) -> Rung:
-        return Rung.COMMENTS if remarks.need_an_agent(self.context, self.task, self.source) else rung
+    def _opening(self, rung: Rung, now: datetime) -> Rung:
+        return Rung.COMMENTS if remarks.need_an_agent(self.context, self.task, self.source, now) else rung
 
     def _obey_plain_comments(self, now: datetime) -> bool:
         """True if somebody does not want this run."""
-        if self.rung not in (Rung.RUN, Rung.RERUN) or self.source is Source.MANUAL:
+        if self.rung not in (Rung.RUN, Rung.RERUN, Rung.COMMENTS) or self.source is Source.MANUAL:
             return False
         read, wish = remarks.plain_wish_for(self.context, self.task, now)
         if wish is None:
@@ -612,6 +644,9 @@ class Execution:
         """What the agent made of the comments. A failed one changes nothing: the task runs, and they stay unread."""
         text = outcome.usage.text or ""
         wish = remarks.wish_of(self.task, text, now) if outcome.status is RunStatus.SUCCESS else None
+        if wish is not None:
+            clean = self.redactor.text
+            wish = replace(wish, reason=clean(wish.reason), question=clean(wish.question))
         if wish is not None and not wish.starts:
             span = self._transcript.span
             runs.finish_attempt(
@@ -656,13 +691,22 @@ class Execution:
                 runs.forget_unstarted(connection, self.run_id)
                 remarks.act_on(connection, self.task, read, wish, now, self.run_id)
                 if facts is not None and is_spent(self.task, facts):
-                    tasks.close(connection, self.task.id, DisabledReason.COMPLETED)
+                    self._skip_the_only_one(connection, wish)
         self.outcome = outcome
         write_closing(self.context, self.task, now)
         self.context.log.info(
             "run_skipped", task_id=self.task.id, run_id=self.run_id, wish=wish.action, recorded=recorded
         )
         self._drop()
+
+    def _skip_the_only_one(self, connection: sqlite3.Connection, wish: Wish) -> None:
+        """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
+        if wish.action is Action.SKIP:
+            tasks.close(connection, self.task.id, DisabledReason.COMPLETED)
+            return
+        runs.give_back(connection, self.run_id, self.task.id)
+        if wish.action is Action.ASK:  # until somebody has answered
+            tasks.close(connection, self.task.id, DisabledReason.PAUSED)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -746,6 +790,7 @@ class Execution:
 
     # --- small things ------------------------------------------------------------------------------------------
 
+    _broken = False
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _healed = False

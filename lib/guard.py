@@ -14,13 +14,13 @@ import re
 import shlex
 import stat
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lib.catalog import is_task_file
 from lib.task import Task
-from lib.workspace import Workspace, make_dir, make_private_dir, private_opener, replace_file
+from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
 
 PROGRAM = Path(__file__).resolve().parent.parent
 LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
@@ -62,6 +62,15 @@ _PROGRAM_FILES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Surrounds:
+    """Places with rules of their own: the home folder, the database, and where agents keep what they need themselves."""
+
+    home: Path | None
+    database: Path
+    of_agents: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Scope:
     """`editable` by real path; `refused` are files that are named but never edited, with the reason."""
 
@@ -71,7 +80,8 @@ class Scope:
     refused: tuple[tuple[str, str], ...] = ()
 
     def shown(self, path: Path) -> str:
-        return self.workspace.relative(path)
+        """For people and for the database: a name that is no text is escaped."""
+        return self.workspace.relative(path).encode("utf-8", "backslashreplace").decode()
 
     @property
     def folders_outside(self) -> list[str]:
@@ -79,32 +89,58 @@ class Scope:
         return sorted({str(path.parent) for path in self.editable if not path.is_relative_to(root)})
 
 
-def scope_of(task: Task, workspace: Workspace, cwd: Path | None) -> Scope:
+def scope_of(task: Task, workspace: Workspace, cwd: Path | None, around: Surrounds) -> Scope:
     """The task's own file, the scripts of the workspace that its command names, its `heal_paths`."""
-    task_file = workspace.root / task.path
-    editable, refused = [task_file.resolve()], []
+    task_file = (workspace.root / task.path).resolve()
+    editable, refused = [task_file], []
     wanted = [(word, path, False) for word, path in _scripts(task, workspace, cwd)]
     wanted += [(name, workspace.root / os.path.expanduser(name), True) for name in task.heal_paths]
     for name, path, may_be_outside in wanted:
         try:
             real = path.resolve()
-        except (OSError, RuntimeError):
-            refused.append((name, "can't be followed"))
+            reason = never_edited(real, workspace, task_file, around) or _no_plain_file(real)
+        except (OSError, RuntimeError, ValueError) as error:
+            refused.append((name, f"can't be used: {error}"))
             continue
-        reason = never_edited(real, workspace, task_file.resolve())
         if reason is None and not may_be_outside and not real.is_relative_to(workspace.root):
             continue  # a tool of the system, or somebody else's
-        if reason is None and real.exists() and not real.is_file():
-            reason = "is not a file"
         if reason is not None:
             refused.append((name, reason))
         elif real not in editable:
             editable.append(real)
-    return Scope(workspace, task_file.resolve(), tuple(editable), tuple(refused))
+    return Scope(workspace, task_file, tuple(editable), tuple(refused))
+
+
+def _no_plain_file(path: Path) -> str | None:
+    if not path.exists():
+        return None
+    if not path.is_file():
+        return "is not a file"
+    return f"is over {LARGEST_KEPT // 1024**2} MiB" if path.stat().st_size > LARGEST_KEPT else None
+
+
+_SCRIPT_ENDINGS = {
+    ".sh",
+    ".bash",
+    ".py",
+    ".js",
+    ".mjs",
+    ".ts",
+    ".rb",
+    ".pl",
+    ".php",
+    ".awk",
+    ".sed",
+    ".sql",
+    ".lua",
+    ".r",
+    ".R",
+}
 
 
 def _scripts(task: Task, workspace: Workspace, cwd: Path | None) -> Iterator[tuple[str, Path]]:
-    """Words of the command that are files; relative to where it runs, or to the workspace."""
+    """Words of the command that are scripts; relative to where it runs, or to the workspace. Not data that it reads or
+    writes: what a task has written is not the healer's to undo."""
     text = task.command[:MOST_OF_COMMAND]
     try:
         lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
@@ -114,25 +150,36 @@ def _scripts(task: Task, workspace: Workspace, cwd: Path | None) -> Iterator[tup
         words = re.split(r"[\s;|&<>()'\"]+", text)
     for word in dict.fromkeys(words):
         word = re.sub(r"\$\{?TICKDOWN_(?:WORKSPACE|HOME)\}?", lambda _: str(workspace.root), word)
-        word = word.rpartition("=")[2] if os.path.sep + "=" not in word else word
+        word = word.rpartition("=")[2]
         if not word or word.startswith("-") or "\0" in word or len(word) > 1000:
             continue
         for base in (cwd, workspace.root):
-            if base is None:
-                continue
-            path = base / os.path.expanduser(word)
+            path = base / os.path.expanduser(word) if base is not None else None
             try:
-                if path.is_file():
+                if path is not None and path.is_file() and _is_script(path):
                     yield word, path
                     break
             except OSError:
                 continue
 
 
-def never_edited(path: Path, workspace: Workspace, task_file: Path) -> str | None:
+def _is_script(path: Path) -> bool:
+    if path.suffix in _SCRIPT_ENDINGS or os.access(path, os.X_OK):
+        return True
+    with path.open("rb") as file:
+        return file.read(2) == b"#!"
+
+
+def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surrounds) -> str | None:
     """Why this file is out of bounds, whatever the configuration says. Real paths."""
     if path == task_file:
         return None
+    if path.name.startswith(around.database.name) and path.parent == around.database.parent:
+        return "is what Tickdown remembers"
+    if any(path.is_relative_to(folder) for folder in around.of_agents):
+        return "is a setting of agents"
+    if path.is_relative_to(PROGRAM) and not workspace.root.is_relative_to(PROGRAM):
+        return "belongs to Tickdown itself"
     for root in {PROGRAM, workspace.root}:
         if path.is_relative_to(root):
             first = path.relative_to(root).parts[:1]
@@ -189,53 +236,49 @@ class Snapshot:
     unwatched: list[str] = field(default_factory=list)
 
     def was_absent(self, path: Path) -> bool:
-        """Known not to have been there, as opposed to not known. Nothing else is ever removed."""
-        if path in self.entries:
-            return False
-        if path in self.tops or path.parent in self.listed:
-            return True
-        return path.parent != path and path.parent not in self.entries and self.was_absent(path.parent)
+        """Known not to have been there, as opposed to not known. Nothing else is ever taken away."""
+        for place in (path, *path.parents):
+            if place in self.entries:
+                return False
+            if place in self.tops or place.parent in self.listed:
+                return True
+        return False
 
 
-@dataclass(frozen=True, slots=True)
-class Surrounds:
-    """Places with rules of their own: the home folder, the database, and where agents keep what they need themselves."""
-
-    home: Path | None
-    database: Path
-    of_agents: tuple[Path, ...] = ()
-
-
-def take(scope: Scope, around: Surrounds) -> Snapshot:
-    """Everything in the workspace and around it that is not written by other runs all the time."""
-    watch = _Watch(scope, around)
+def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snapshot:
+    """Everything in the workspace and around it that is not written by other runs all the time; when it is looked at
+    `again`, at least what was looked at the first time."""
+    watch = _Watch(scope, around, again.listed if again is not None else set())
     for path in scope.editable:
         watch.look_at(path, always_keep=True)
-    for root in _roots(scope, around.home):
+    for root in _roots(scope, around):
         watch.look_at(root)
     return Snapshot(watch.entries, time.time(), watch.tops, watch.listed, watch.unwatched)
 
 
-def _roots(scope: Scope, home: Path | None) -> Iterator[Path]:
+def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
     root = scope.workspace.root
     yield scope.workspace.audit_log
+    for folder in around.of_agents:
+        yield from (folder / name for name in ("settings.json", "settings.local.json", "CLAUDE.md", "config.toml"))
     if not PROGRAM.is_relative_to(root):
         for name in (*_PROGRAM_FOLDERS[:2], *_PROGRAM_FILES):
             yield PROGRAM / name
-    if home is not None:
-        yield from (home / name for name in _WATCHED_AT_HOME)
+    if around.home is not None:
+        yield from (around.home / name for name in _WATCHED_AT_HOME)
     yield root
 
 
 class _Watch:
     """One walk. Folders of data with too much in them are passed over."""
 
-    def __init__(self, scope: Scope, around: Surrounds) -> None:
+    def __init__(self, scope: Scope, around: Surrounds, listed_before: set[Path]) -> None:
         self.entries: dict[Path, Entry] = {}
         self.tops: set[Path] = set()
         self.listed: set[Path] = set()
         self.unwatched: list[str] = []
-        self._scope, self._kept = scope, 0
+        self._scope, self._kept, self._listed_before = scope, 0, listed_before
+        self._database = around.database
         state = scope.workspace.state
         of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
         at_home = (around.home / name for name in _AGENTS_AT_HOME) if around.home is not None else ()
@@ -248,7 +291,7 @@ class _Watch:
         self.tops.add(top)
         queue = [top]
         for path in queue:
-            if path in self._passed_over and path != top:
+            if (path in self._passed_over or self._is_set_aside(path)) and path != top:
                 continue
             entry = self._read(path, always_keep)
             if entry is None:
@@ -257,16 +300,20 @@ class _Watch:
             if entry.kind == "folder":
                 queue += self._inside(path)
 
+    def _is_set_aside(self, path: Path) -> bool:
+        """A damaged database that was moved out of the way."""
+        return path.parent == self._database.parent and path.name.startswith(f"{self._database.name}.damaged-")
+
     def _inside(self, folder: Path) -> list[Path]:
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             return []
-        if len(self.entries) + len(names) > MOST_WATCHED:
+        if len(self.entries) + len(names) > MOST_WATCHED and folder not in self._listed_before:
             self.unwatched.append(self._scope.shown(folder))
             return []
         self.listed.add(folder)
-        return [folder / name for name in names if name != "__pycache__"]
+        return [folder / name for name in names if name != "__pycache__" or folder.is_relative_to(PROGRAM / "lib")]
 
     def _read(self, path: Path, always_keep: bool) -> Entry | None:
         if path in self.entries and not always_keep:
@@ -321,6 +368,7 @@ class Findings:
     edits: list[Change] = field(default_factory=list)  # of what may be edited
     forbidden: list[Change] = field(default_factory=list)
     others: list[Change] = field(default_factory=list)  # written by somebody else, as far as anybody can tell
+    caches: list[Change] = field(default_factory=list)  # compiled Python of this program: made anew when it is gone
 
 
 def compare(
@@ -330,23 +378,31 @@ def compare(
     own_edits: Collection[tuple[str, str]],
     others_at_work: bool,
 ) -> Findings:
-    """`own_edits` are (path, digest) of task files as this program has written them meanwhile."""
-    after = take(scope, around)
+    """`own_edits` are (path, digest) of files as this program has written them meanwhile; without a digest it removed them."""
+    after = take(scope, around, before)
     findings = Findings()
+    is_open = _OpenFiles()
     for path in sorted(before.entries.keys() | after.entries.keys()):
         old, new = before.entries.get(path), after.entries.get(path)
-        if new is None:
+        if new is None and _is_plain(path.parent):
             new = read_entry(path)  # this walk may have ended before it came there
         if (old is None and not before.was_absent(path)) or (old is not None and new is not None and old.same_as(new)):
             continue
         change = Change(path, old, new)
         if path in scope.editable:
             findings.edits.append(change)
-        elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, others_at_work):
+        elif "__pycache__" in path.parts:
+            findings.caches.append(change)
+        elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, around, others_at_work, is_open):
             findings.others.append(change)
         else:
             findings.forbidden.append(change)
     return findings
+
+
+def _is_plain(folder: Path) -> bool:
+    """No part of its name is a link: what lies behind one is somewhere else."""
+    return os.path.realpath(folder) == str(folder)
 
 
 def _is_own(change: Change, scope: Scope, own_edits: Collection[tuple[str, str]]) -> bool:
@@ -355,68 +411,107 @@ def _is_own(change: Change, scope: Scope, own_edits: Collection[tuple[str, str]]
     return (scope.shown(change.path), digest) in own_edits
 
 
-def _is_by_others(change: Change, scope: Scope, others_at_work: bool) -> bool:
+def _is_by_others(
+    change: Change, scope: Scope, around: Surrounds, others_at_work: bool, is_open: Callable[[Path], bool]
+) -> bool:
     """A file that is no business of this program may be what another task works on, or a daemon: one that lives while
     nobody of the healer does any more."""
     inside = change.path.is_relative_to(scope.workspace.root)
-    if not inside or never_edited(change.path, scope.workspace, scope.task_file) is not None:
+    if not inside or never_edited(change.path, scope.workspace, scope.task_file, around) is not None:
         return False
-    return others_at_work or (change.after is not None and change.after.kind == "file" and _is_open(change.path))
+    return others_at_work or (change.after is not None and change.after.kind == "file" and is_open(change.path))
 
 
-def _is_open(path: Path) -> bool:
-    wanted = str(path)
-    for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
-        try:
-            if os.readlink(descriptor) == wanted:
-                return True
-        except OSError:
-            continue  # it has just ended, or is not ours to look into
-    return False
+class _OpenFiles:
+    """The files that processes have open, looked up once and only if somebody asks."""
+
+    def __init__(self) -> None:
+        self._names: set[str] | None = None
+
+    def __call__(self, path: Path) -> bool:
+        if self._names is None:
+            self._names = set()
+            for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
+                try:
+                    self._names.add(os.readlink(descriptor))
+                except OSError:
+                    continue  # it has just ended, or is not ours to look into
+        return str(path) in self._names
 
 
-def restore(changes: Iterable[Change]) -> list[str]:
-    """Put back what was; the names of what could not be. Folders first on the way back, last on the way out."""
+def restore(changes: Iterable[Change], aside: Path | None) -> list[str]:
+    """Put back what was; the names of what could not be. What is there now is not lost: it is moved to `aside` (only what
+    the healer itself may edit has none), where `LIST` tells what is what."""
     failed = []
     ordered = sorted(changes, key=lambda change: change.path.parts)
+    # What is too much goes first, from the bottom up; then what is missing comes back, from the top down.
     gone = [change for change in ordered if change.before is None]
     for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
         try:
-            _restore(change)
-        except OSError as error:
-            failed.append(f"{change.path}: {error.strerror or error}")
+            _restore(change, aside)
+        except (OSError, ValueError) as error:
+            failed.append(f"{_escaped(change.path)}: {getattr(error, 'strerror', None) or error}")
     return failed
 
 
-def _restore(change: Change) -> None:
+def _escaped(path: Path) -> str:
+    return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def _restore(change: Change, aside: Path | None) -> None:
     path, old = change.path, change.before
-    if old is None or (change.after is not None and change.after.kind != old.kind):
-        _remove(path)
+    if not _is_plain(path.parent) and os.path.lexists(path):
+        raise OSError(0, "lies behind a link by now; it stays as it is")
+    if old is not None and old.kind == "file" and old.content is None:
+        raise OSError(0, "was too large to keep a copy of; it stays as it is")
+    if old is not None and old.kind == "other":
+        raise OSError(0, "was not a file; it stays as it is")
+    is_folder = old is not None and old.kind == "folder" and path.is_dir() and not path.is_symlink()
+    if not is_folder and os.path.lexists(path):
+        _move_aside(path, aside)
     if old is None:
         return
+    make_dir(path.parent)
     if old.kind == "folder":
         make_dir(path)
         path.chmod(old.mode)
+    elif old.kind == "link":
+        path.symlink_to(os.fsdecode(old.content or b""))
+    else:
+        _write_anew(path, old)
+
+
+def _write_anew(path: Path, old: Entry) -> None:
+    """In its own place: nothing is there any more, and beside a very long name there is no room for a temporary one."""
+    with open(path, "xb", opener=private_opener) as file:
+        file.write(old.content or b"")
+        if old.owner != (os.geteuid(), os.getegid()):
+            os.fchown(file.fileno(), *old.owner)
+        os.fchmod(file.fileno(), old.mode)
+        file.flush()
+        os.fsync(file.fileno())
+    os.utime(path, ns=(old.mtime_ns, old.mtime_ns))
+
+
+def _move_aside(path: Path, aside: Path | None) -> None:
+    if aside is None:
+        if path.is_dir() and not path.is_symlink():
+            remove_folder(path)
+        else:
+            path.unlink()
         return
-    make_dir(path.parent)
-    if old.kind == "link":
-        assert old.content is not None
-        path.unlink(missing_ok=True)
-        path.symlink_to(os.fsdecode(old.content))
-    elif old.kind == "file":
-        if old.content is None:
-            raise OSError(0, "was too large to keep a copy of; it stays as it is")
-        replace_file(path, old.content, old.mode, old.owner)
-        os.utime(path, ns=(old.mtime_ns, old.mtime_ns))
-    else:
-        raise OSError(0, "was not a file; it stays as it is")
+    import shutil
 
-
-def _remove(path: Path) -> None:
-    if stat.S_ISDIR(path.lstat().st_mode):
-        remove_folder(path)  # it was none before, so nothing in it is older
-    else:
-        path.unlink()
+    make_private_dir(aside.parent)
+    make_private_dir(aside)
+    number = len(os.listdir(aside))
+    target = aside / f"{number:05d}"
+    with open(aside / "LIST", "ab", opener=private_opener) as file:
+        file.write(f"{target.name} {_escaped(path)}\n".encode())
+    try:
+        os.rename(path, target)
+    except OSError:  # on another file system
+        shutil.move(path, target)
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------
@@ -459,13 +554,7 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """A folder of snapshots, with the files in it."""
-    try:
-        for path in folder.iterdir():
-            if path.is_dir() and not path.is_symlink():
-                remove_folder(path)
-            else:
-                path.unlink()
-        folder.rmdir()
-    except OSError:
-        pass  # gone already, or not ours to remove
+    """A folder of snapshots, with all that is in it."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

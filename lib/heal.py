@@ -12,38 +12,43 @@ import json
 import os
 import sqlite3
 import subprocess
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, time
+from datetime import UTC, datetime, time
 from pathlib import Path
 
-from lib import guard
+from lib import guard, messages
 from lib.agents import Agent, Answer, Purpose, last_object_with
 from lib.catalog import load_file
+from lib.config import Settings
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.guard import Change, Entry, Findings, Scope, Snapshot, Surrounds
 from lib.ladder import NoHeal, error_signature
 from lib.model import HealRow, HealStatus, HealVerdict, RunStatus, TicketKind
 from lib.outcomes import Outcome
-from lib.process import host_name, is_alive
+from lib.process import host_name, is_alive, time_of_boot
 from lib.prompts import SELF_HEAL, mark, prompt
 from lib.redact import Redactor
 from lib.runners import CannotRun, Command, Place, agent_command, find_agent, working_folder
-from lib.store import costs, heals, runs
+from lib.store import costs, heals, outbox, runs
 from lib.store.tickets import is_open
 from lib.task import Task
 from lib.taskfile import EditRefused, healed
 from lib.terminal import one_line, printable
-from lib.workspace import Workspace, make_private_dir, private_opener, replace_file
+from lib.workspace import MAX_BYTES, Workspace, make_dir, make_private_dir, private_opener, replace_file
 from lib.yamltree import YamlError, parse_yaml
 from lib.zones import get_zone
 
+HEALING = "TICKDOWN_HEALING"
 LOG_LINES = 200
 LONGEST_LINE = 2000
 CHECK_WITHIN = 10.0
 LARGEST_DATABASE = 256 * 1024 * 1024  # that is copied before a heal
 LONGEST_DIFF = 256 * 1024
+LARGEST_COMPARED = 200_000  # characters of a file before and after
+MOST_LOOKS = 3
 
 
 # --- whether ---------------------------------------------------------------------------------------------------
@@ -94,7 +99,7 @@ def remaining_budget(context: Context, now: datetime) -> float | None:
 
 
 def scope_for(context: Context, task: Task) -> Scope:
-    return guard.scope_of(task, context.workspace, _folder(context, task))
+    return guard.scope_of(task, context.workspace, _folder(context, task), surrounds(context))
 
 
 def _folder(context: Context, task: Task) -> Path | None:
@@ -176,6 +181,7 @@ class Result:
     edited: bool  # the edits are in place and wait for their proof
     diff: str
     notes: tuple[str, ...] = ()  # for the log of the run
+    whole: bool = True  # nothing is left that should have been put back
 
 
 class Heal:
@@ -188,6 +194,7 @@ class Heal:
         self.around = surrounds(context)
         self.before: Snapshot | None = None  # nothing is compared, and so nothing restored, before it is complete
         self.diff = ""
+        self._after: dict[Path, Entry | None] = {}  # what the healer made of the files it edited
         self._database: tuple[int, int] | None = None  # its inode, and a copy to read from
 
     def begin(
@@ -205,51 +212,91 @@ class Heal:
         _write(self.folder / "prompt.txt", text)
         root, budget = self.context.workspace.root, remaining_budget(self.context, now)
         folders = self.scope.folders_outside
-        own = {**variables, "GIT_OPTIONAL_LOCKS": "0"}  # or looking with `git status` would change .git
+        # Commands of this scheduler that change something refuse to work for a healer; and looking at the state of a
+        # repository must not change it.
+        own = {**variables, HEALING: "1", "GIT_OPTIONAL_LOCKS": "0"}
+        for name in ("TICKDOWN_SCHEDULER", "TICKDOWN_HOME"):
+            own.pop(name, None)
         return agent_command(healer, Purpose.HEAL, text, place_of(self.context), own, root, budget, folders)
 
     def finish(self, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
-        """The agent and all it started are gone. Look at what it did."""
+        """The agent and all it started are gone. Look at what it did. A bug in the looking must not leave its edits."""
         if self.before is None:
             self.row = replace(self.row, status=HealStatus.RESTORED, problem=self.redactor.text(outcome.error or ""))
             return Result(self.row, edited=False, diff="")
+        try:
+            return self._finish(self.before, answer, outcome, now)
+        except sqlite3.Error:
+            raise
+        except Exception as error:
+            self.context.log.error("heal_broken", run_id=self.row.run_id, traceback=traceback.format_exc())
+            problem = f"a bug: {type(error).__name__}: {error}"
+            failed = self._put_back(_edits(self.before.entries, self.scope.editable), now)
+            self.row = replace(self.row, status=HealStatus.RESTORED, problem=_words([problem, *_not_back(failed)]))
+            return Result(self.row, edited=False, diff="", whole=not failed)
+
+    def _finish(self, before: Snapshot, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         said = Said.of(answer.text) if answer is not None else Said()
         problems = self._see_to_the_database(now)
-        findings = self._compare(self.before)
+        findings = self._compare(before)
         problems += self._judge(findings, outcome)
         edits = [change for change in findings.edits if not _same(change)]
-        self.diff = self.redactor.text(diff_of(edits, self.scope))
-        self._save_edits(self.before, edits)
-        if problems or said.verdict in (HealVerdict.NEEDS_HUMAN, HealVerdict.GAVE_UP):
-            problems += [f"not put back: {name}" for name in self._put_back([*findings.edits, *findings.forbidden])]
+        problems += self._save_edits(before, edits)
+        self._put_back(findings.caches, now)
+        given_up = said.verdict in (HealVerdict.NEEDS_HUMAN, HealVerdict.GAVE_UP)
+        idle = said.verdict is None and not edits  # it neither did nor said anything
+        failed: list[str] = []
+        if problems or given_up or idle:
             status = HealStatus.RESTORED
+            failed = self._put_all_back(before, findings, now)
         else:
             status = HealStatus.UNPROVEN
-        row = replace(
+        notes = [
+            f"left alone, another task was running: {self.scope.shown(change.path)}" for change in findings.others[:10]
+        ]
+        notes += [f"not watched, too much in it: {name}" for name in before.unwatched[:5]]
+        self.diff = self.redactor.text(diff_of(edits, self.scope))
+        _write(self.folder / "diff", self.diff)
+        if idle and not problems:
+            problems.append("it changed nothing and gave no verdict")
+        self.row = replace(
             self.row,
             status=status,
             verdict=said.verdict,
             cause=self.redactor.text(said.cause) or None,
-            problem=self.redactor.text("; ".join(problems)) or None,
+            problem=self.redactor.text(_words([*problems, *_not_back(failed), *notes])) or None,
             files=tuple(self.scope.shown(change.path) for change in edits),
             cost_usd=outcome.usage.cost_usd,
         )
-        self.row = row
-        notes = [
-            f"left alone, somebody else writes it: {self.scope.shown(change.path)}" for change in findings.others[:10]
-        ]
-        notes += [f"not watched, too much in it: {name}" for name in self.before.unwatched[:5]]
-        return Result(row, status is HealStatus.UNPROVEN, self.diff, tuple(notes))
+        return Result(self.row, status is HealStatus.UNPROVEN, self.diff, tuple(notes), whole=not failed)
+
+    def _put_all_back(self, before: Snapshot, findings: Findings, now: datetime) -> list[str]:
+        """And look again: what was behind a link, or in a folder that could not be read, shows only now."""
+        failed = self._put_back([*findings.edits, *findings.forbidden], now)
+        for _ in range(MOST_LOOKS - 1):
+            again = self._compare(before)
+            changes = [change for change in [*again.edits, *again.forbidden] if not _same(change)]
+            if not changes:
+                return []
+            failed = self._put_back(changes, now)
+        return failed
 
     def recorded(self) -> None:
         """What came of it is in the database: the rest of the snapshot has served."""
         guard.remove_folder(self.folder / "all")
 
     def undo(self) -> list[str]:
-        """The edits go; the names of files that could not be restored."""
+        """The edits go, unless somebody else has edited the same file since; the names of what is not as it was."""
         if self.before is None:
             return []
-        return self._put_back(_edits(self.before.entries, self.scope.editable))
+        changes, failed = [], []
+        for path, edited in self._after.items():
+            current = guard.read_entry(path)
+            if _equal_content(current, edited):
+                changes.append(Change(path, self.before.entries.get(path), current))
+            elif not _equal_content(current, self.before.entries.get(path)):
+                failed.append(f"{self.scope.shown(path)}: was changed by somebody else since")
+        return failed + self._put_back(changes, datetime.now(UTC))
 
     # --- looking ---
 
@@ -287,7 +334,8 @@ class Heal:
             return change
         content = new.content
         if change.path == self.scope.task_file:
-            assert old.content is not None
+            if len(content) > MAX_BYTES or old.content is None:
+                raise EditRefused(f"is over {MAX_BYTES // 1024} KiB")
             try:
                 content = healed(old.content.decode("utf-8"), content.decode("utf-8")).encode("utf-8")
             except UnicodeDecodeError as error:
@@ -295,6 +343,7 @@ class Heal:
         if (content, new.mode, new.owner) != (new.content, old.mode, old.owner):
             # Tools that write a new file in the place of the old one lose its mode; and frontmatter is not theirs.
             replace_file(change.path, content, old.mode, old.owner)
+            note_own_edit(self.context, change.path, datetime.now(UTC))
         after = guard.read_entry(change.path)
         return Change(change.path, old, after)
 
@@ -314,32 +363,24 @@ class Heal:
 
     # --- going back ---
 
-    def _put_back(self, changes: Sequence[Change]) -> list[str]:
-        """What is overwritten is not lost: it may have been somebody else after all."""
-        kept = {
-            change.path: change.after
-            for change in changes
-            if change.after is not None and change.path not in self.scope.editable
-        }
-        if kept:
-            try:
-                guard.save(self.folder / "found", Snapshot(kept, self.row.started_at.timestamp()))
-            except OSError as error:
-                self.context.log.error("heal_not_kept", run_id=self.row.run_id, error=str(error))
-        return guard.restore(changes)
+    def _put_back(self, changes: Sequence[Change], now: datetime) -> list[str]:
+        failed = guard.restore(changes, self.folder / "found")
+        for change in changes:
+            note_own_edit(self.context, change.path, now)
+        return failed
 
-    def _save_edits(self, before: Snapshot, edits: Sequence[Change]) -> None:
-        """Only what was changed is kept from here on, for `heal --diff` and `--undo`."""
+    def _save_edits(self, before: Snapshot, edits: Sequence[Change]) -> list[str]:
+        """Only what was changed is kept from here on, for `heal --diff` and `--undo`. What can't be kept can't stay."""
         wanted = {change.path: change.before for change in edits if change.before is not None}
         made = {change.path: change.after for change in edits if change.after is not None}
-        tops = {change.path for change in edits}
+        self._after = {change.path: change.after for change in edits}
         try:
-            guard.save(self.folder / "before", Snapshot(wanted, before.taken_at, tops=tops))
-            guard.save(self.folder / "after", Snapshot(made, before.taken_at, tops=tops))
+            guard.save(self.folder / "before", Snapshot(wanted, before.taken_at, tops=set(self._after)))
+            guard.save(self.folder / "after", Snapshot(made, before.taken_at, tops=set(self._after)))
             _write(self.folder / "scope.json", json.dumps([str(path) for path in self.scope.editable]))
-            _write(self.folder / "diff", self.diff)
         except OSError as error:
-            self.context.log.error("heal_not_saved", run_id=self.row.run_id, error=str(error))
+            return [f"its edits could not be saved: {error.strerror or error}"]
+        return []
 
     # --- the database ---
 
@@ -347,7 +388,10 @@ class Heal:
         path, copy = self.context.db.path, self.folder / "tickdown.db"
         if path.stat().st_size > LARGEST_DATABASE:
             return
-        self.context.db.copy_to(copy)
+        try:
+            self.context.db.copy_to(copy)
+        except sqlite3.Error as error:
+            raise OSError(f"the database could not be copied: {error}") from None
         # Read from its descriptor later, whatever happens to the name.
         self._database = (path.stat().st_ino, os.open(copy, os.O_RDONLY | os.O_CLOEXEC))
 
@@ -389,6 +433,14 @@ def _is_sound(path: Path, inode: int) -> bool:
         return False
 
 
+def _words(parts: Sequence[str]) -> str:
+    return "; ".join(parts)
+
+
+def _not_back(failed: Sequence[str]) -> list[str]:
+    return [f"NOT put back: {name}" for name in failed[:10]]
+
+
 def _equal(old: Entry | None, new: Entry | None) -> bool:
     return old is new or (old is not None and new is not None and old.same_as(new))
 
@@ -405,12 +457,16 @@ def _write(path: Path, text: str) -> None:
 
 
 def surrounds(context: Context) -> Surrounds:
-    home, config = context.settings.environment.get("HOME"), context.settings.config
-    folders = [os.path.expanduser(agent.config_dir) for agent in config.agents.values() if agent.config_dir]
+    return surrounds_of(context.workspace, context.settings, context.db.path)
+
+
+def surrounds_of(workspace: Workspace, settings: Settings, database: Path) -> Surrounds:
+    home = settings.environment.get("HOME")
+    folders = [os.path.expanduser(agent.config_dir) for agent in settings.config.agents.values() if agent.config_dir]
     return Surrounds(
         Path(home) if home and os.path.isabs(home) else None,
-        context.db.path,
-        tuple(context.workspace.root / folder for folder in folders),
+        database.resolve(),
+        tuple((workspace.root / folder).resolve() for folder in folders),
     )
 
 
@@ -470,6 +526,9 @@ def diff_of(edits: Sequence[Change], scope: Scope) -> str:
         if old is None or new is None:
             parts.append(f"Binary file {name} {change.word}\n")
             continue
+        if len(old) + len(new) > LARGEST_COMPARED:  # comparing lines takes time that grows with the square
+            parts.append(f"File {name} {change.word}: {len(old)} to {len(new)} characters, too many to show\n")
+            continue
         lines = difflib.unified_diff(
             old.splitlines(keepends=True), new.splitlines(keepends=True), f"a/{name}", f"b/{name}"
         )
@@ -510,11 +569,15 @@ def audit(context: Context, row: HealRow, diff: str, rerun: str, redactor: Redac
     }
     line = json.dumps(redactor.tree(record), ensure_ascii=False) + "\n"
     try:
+        make_dir(context.workspace.logs)
         with open(context.workspace.audit_log, "ab", buffering=0, opener=private_opener) as file:
             file.write(line.encode("utf-8", "replace"))
             os.fsync(file.fileno())
+        note_own_edit(context, context.workspace.audit_log, now)
     except OSError as error:
         context.log.error("audit_not_written", task_id=row.task_id, run_id=row.run_id, error=str(error), line=line)
+        alert = messages.no_audit_alert(str(context.workspace.audit_log), error.strerror or str(error))
+        outbox.add_alert_once_per(context.db, outbox.DAY, alert, now)
 
 
 # --- heals of the past -----------------------------------------------------------------------------------------
@@ -524,35 +587,77 @@ def new_row(run_id: str, attempt: int, task_id: str, failed: Outcome, now: datet
     return HealRow(run_id, attempt, task_id, now, HealStatus.RUNNING, error_signature(failed))
 
 
-def take_back_interrupted(context: Context, run_id: str, now: datetime) -> None:
+def take_back_interrupted(context: Context, run_id: str, now: datetime, redactor: Redactor | None = None) -> None:
     """The supervisor of a heal died: nobody knows how far it got, so nothing of it stays."""
+    redactor = redactor or context.redactor
     for row in heals.of_run(context.db, run_id):
         if row.status not in (HealStatus.RUNNING, HealStatus.UNPROVEN):
             continue
         folder = context.workspace.heals / f"{row.run_id}-{row.attempt}"
-        problems, diff = _take_back(context, row, folder)
-        row = replace(row, status=HealStatus.RESTORED, problem="; ".join(["its supervisor died", *problems]))
+        try:
+            problems, edits, failed = _take_back(context, row, folder, now)
+            scope = Scope(context.workspace, context.workspace.root, ())
+            diff = redactor.text(diff_of(edits, scope))
+            files = tuple(scope.shown(change.path) for change in edits)
+        except (OSError, ValueError, RecursionError) as error:
+            problems, diff, files, failed = [f"could not be taken back: {error}"], "", (), ["?"]
+        problem = redactor.text(_words(["its supervisor died", *problems, *_not_back(failed)]))
+        row = replace(row, status=HealStatus.RESTORED, problem=problem, files=files)
         with context.db.transaction() as connection:
             heals.record(connection, row)
-        guard.remove_folder(folder / "all")
-        audit(context, row, diff, "interrupted", context.redactor, now)
+        if not failed:
+            guard.remove_folder(folder / "all")
+        audit(context, row, diff, "interrupted", redactor, now)
 
 
-def _take_back(context: Context, row: HealRow, folder: Path) -> tuple[list[str], str]:
+def _take_back(
+    context: Context, row: HealRow, folder: Path, now: datetime
+) -> tuple[list[str], list[Change], list[str]]:
+    """What there is to tell, the edits that were undone, and what could not be. Much may have happened since: only what
+    the healer may edit, and what nobody but this program's owner should, is put back; other files are told of."""
     try:
         unproven = row.status is HealStatus.UNPROVEN
         before, editable = guard.load(folder / ("before" if unproven else "all")), _saved_scope(folder)
     except (OSError, ValueError):
-        return [], ""  # it had not begun: the snapshot comes first
-    scope = Scope(context.workspace, editable[0], editable)
+        return [], [], []  # it had not begun: the snapshot comes first
+    scope, around = Scope(context.workspace, editable[0], editable), surrounds(context)
     if unproven:
-        findings = Findings(edits=_edits(before.entries, sorted(before.tops)))
-    else:
-        own = heals.own_edits(context.db, row.started_at)
-        others = heals.others_at_work(context.db, row.run_id, row.started_at)
-        findings = guard.compare(scope, before, surrounds(context), own, others)
-    diff = context.redactor.text(diff_of(findings.edits, scope))
-    return [f"not put back: {name}" for name in guard.restore([*findings.edits, *findings.forbidden])], diff
+        edits = _edits(before.entries, sorted(before.tops))
+        return [], edits, _restored(context, edits, folder, now)
+    own = heals.own_edits(context.db, row.started_at)
+    others = heals.others_at_work(context.db, row.run_id, row.started_at)
+    findings = guard.compare(scope, before, around, own, others)
+    since_boot = [change for change in findings.forbidden if _is_newer_than_boot(change, row)]
+    nobodys = [
+        change
+        for change in findings.forbidden
+        if change in since_boot or guard.never_edited(change.path, context.workspace, scope.task_file, around) is None
+    ]
+    taken = [change for change in findings.forbidden if change not in nobodys]
+    told = [f"left alone, changed since: {scope.shown(change.path)}" for change in nobodys[:10]]
+    told += [
+        f"put back: {scope.shown(change.path)}, what was there is in {scope.shown(folder / 'found')}"
+        for change in taken[:10]
+    ]
+    return told, findings.edits, _restored(context, [*findings.edits, *taken, *findings.caches], folder, now)
+
+
+def _restored(context: Context, changes: Sequence[Change], folder: Path, now: datetime) -> list[str]:
+    failed = guard.restore(changes, folder / "found")
+    for change in changes:
+        note_own_edit(context, change.path, now)
+    return failed
+
+
+def _is_newer_than_boot(change: Change, row: HealRow) -> bool:
+    """Changed after a restart of the machine that the healer can't have survived."""
+    booted = time_of_boot()
+    if change.after is None or row.started_at.timestamp() >= booted:
+        return False
+    try:
+        return change.path.lstat().st_ctime >= booted
+    except OSError:
+        return False
 
 
 def _edits(before: Mapping[Path, Entry], paths: Sequence[Path]) -> list[Change]:
@@ -596,12 +701,23 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
             changes.append(Change(path, before.entries.get(path), current))
     if edited:
         raise NotUndone(f"edited since the heal: {', '.join(sorted(edited))}")
-    failed = guard.restore(changes)
+    around = surrounds(context)
+    for change in changes:  # a snapshot is only a file, too
+        reason = guard.never_edited(change.path, context.workspace, _task_file(context, run_id), around)
+        if reason is not None:
+            raise NotUndone(f"{context.workspace.relative(change.path)} {reason}")
+    failed = _restored(context, changes, context.workspace.heals / f"{run_id}-undone", now)
     if failed:
         raise NotUndone("could not be put back: " + "; ".join(failed))
-    for change in changes:
-        note_own_edit(context, change.path, now)
     return sorted(context.workspace.relative(change.path) for change in changes)
+
+
+def _task_file(context: Context, run_id: str) -> Path:
+    rows = heals.of_run(context.db, run_id)
+    try:
+        return _saved_scope(context.workspace.heals / f"{run_id}-{rows[0].attempt}")[0]
+    except (OSError, ValueError, IndexError) as error:
+        raise NotUndone(f"the snapshot of run {run_id} can't be read: {error}") from None
 
 
 def end_probation(context: Context, run_id: str, now: datetime) -> str:
@@ -616,10 +732,11 @@ def end_probation(context: Context, run_id: str, now: datetime) -> str:
 def note_own_edit(context: Context, path: Path, now: datetime) -> None:
     """So that a heal that is going on is not blamed for what this program wrote itself."""
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
     except OSError:
         return
-    heals.note_own_edit(context.db, context.workspace.relative(path), digest, now)
+    name = context.workspace.relative(path).encode("utf-8", "backslashreplace").decode()
+    heals.note_own_edit(context.db, name, digest, now)
 
 
 def _equal_content(one: Entry | None, other: Entry | None) -> bool:

@@ -54,6 +54,7 @@ class NoHeal(StrEnum):
     NO_BUDGET = "the budget for agents is used up for today"
     NO_TIME = "there is no time left for it"
     NO_SNAPSHOT = "what it may touch could not be saved first"
+    UNAVAILABLE = "the healer itself does not work"
 
 
 # Healing that is switched off, or can't be: failures are counted instead.

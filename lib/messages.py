@@ -7,7 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from lib.ladder import NoHeal, Verdict
-from lib.model import Alert, AlertKind, DisabledReason, HealRow, HealStatus, Rung, RunStatus, Ticket, TicketKind
+from lib.model import (
+    FAILURES,
+    Alert,
+    AlertKind,
+    DisabledReason,
+    ErrorClass,
+    HealRow,
+    HealStatus,
+    Rung,
+    RunStatus,
+    Ticket,
+    TicketKind,
+)
 from lib.outcomes import Outcome
 from lib.task import Task
 from lib.times import duration_text
@@ -62,10 +74,12 @@ def heal_note(row: HealRow) -> str:
     """One heal in one line."""
     said = row.verdict or "no verdict"
     cause = f": {row.cause}" if row.cause else ""
-    files = f"; changed {', '.join(row.files)}" if row.files else "; changed nothing"
-    undone = "; undone" if row.status is HealStatus.RESTORED and row.files else ""
-    problem = f"; {row.problem}" if row.problem else ""
-    return f"{said}{cause}{files}{undone}{problem}"
+    files = f"; changed {', '.join(row.files)}" if row.files else ""
+    if row.status is not HealStatus.RESTORED:
+        return f"{said}{cause}{files or '; changed nothing'}" + (f" ({row.problem})" if row.problem else "")
+    back = "; everything is put back" if "NOT put back" not in (row.problem or "") else ""
+    why = f"; not accepted: {row.problem}" if row.problem else ""
+    return f"{said}{cause}{files}{why}{back}"
 
 
 def story(tried: Tried, outcome: Outcome) -> str | None:
@@ -75,6 +89,8 @@ def story(tried: Tried, outcome: Outcome) -> str | None:
     last = tried.heals[-1]
     if outcome.status is RunStatus.SUCCESS and last.status is HealStatus.KEPT:
         return f"healed: {last.cause or 'no cause given'} ({', '.join(last.files) or 'nothing changed'})"
+    if outcome.status not in FAILURES:
+        return None
     return f"{len(tried.heals)} heal{'s' * (len(tried.heals) > 1)} did not help"
 
 
@@ -119,10 +135,12 @@ def _title(task: Task, verdict: Verdict, tried: Tried) -> str:
 
 def _good_news(task: Task, verdict: Verdict, run_id: str, since: datetime | None, tried: Tried) -> list[str]:
     if verdict.alert is AlertKind.HEALED and tried.heals:
-        last = tried.heals[-1]
+        *before, last = tried.heals
         return [
+            *(f"Heal {number}: {heal_note(row)}" for number, row in enumerate(before, 1)),
             f"Cause: {last.cause or 'not said'}",
             f"Changed: {', '.join(last.files) or 'nothing'}. It is on probation now.",
+            *([f"Also: {last.problem}"] if last.problem else []),
             f"See: scheduler.py heal {task.id} --diff {run_id}; take it back: scheduler.py heal {task.id} --undo {run_id}",
         ]
     if verdict.alert is AlertKind.RECOVERED and since is not None:
@@ -144,11 +162,16 @@ def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | 
         lines.append(f"It goes on by its schedule, without further heals until: scheduler.py resume {task.id}")
     elif verdict.closing is DisabledReason.FAILED:
         lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
-    elif tried.no_heal is NoHeal.OFF and task.self_heal and verdict.alert is AlertKind.FAILED and verdict.failures == 1:
+    elif _healing_could_help(task, verdict, outcome, tried):
         lines.append(
             "An agent could try to repair such failures: `healer: claude` in config.yaml (README: Self-healing)."
         )
     return lines
+
+
+def _healing_could_help(task: Task, verdict: Verdict, outcome: Outcome, tried: Tried) -> bool:
+    first = verdict.alert is AlertKind.FAILED and verdict.failures == 1
+    return first and task.self_heal and tried.no_heal is NoHeal.OFF and outcome.error_class is ErrorClass.ERROR
 
 
 def _output(outcome: Outcome, summary: str) -> str:
@@ -182,6 +205,15 @@ def run_tickets(
         TicketKind.NEEDS_HUMAN: f"{task.id} needs a human",
     }
     return [Ticket(kind, titles[kind], body, task.id, run_id, error, done, go_on) for kind in verdict.tickets]
+
+
+def no_audit_alert(path: str, error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.NOT_EDITED,
+        title="a heal could not be written into the audit log",
+        body=f"{path}: {error}\nWhat it would have said is in logs/scheduler.log.",
+        forced=True,
+    )
 
 
 def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:

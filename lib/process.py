@@ -26,6 +26,10 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
+def time_of_boot() -> float:
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 @cache
 def host_name() -> str:
     return os.uname().nodename

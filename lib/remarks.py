@@ -14,7 +14,7 @@ from lib.heal import healer_of, midnight, place_of, remaining_budget
 from lib.model import Comment, DisabledReason, Source
 from lib.prompts import CHECK_COMMENTS, mark, prompt
 from lib.redact import Redactor
-from lib.runners import Command, agent_command, find_agent
+from lib.runners import CannotRun, Command, agent_command, find_agent
 from lib.store import comments, costs, outbox, tasks
 from lib.task import Task
 from lib.terminal import printable
@@ -22,8 +22,11 @@ from lib.terminal import printable
 ANSWER_WITHIN = timedelta(minutes=2)
 
 
-def unread_of(context: Context, task: Task) -> list[Comment]:
-    return comments.unread_of(context.db, task.id)
+def words_of(context: Context, task: Task, now: datetime) -> list[Comment]:
+    """What is unread and no plain command."""
+    unread = comments.unread_of(context.db, task.id)
+    plain = {comment.id for comment, _ in understood(unread, task.zone, now)}
+    return [comment for comment in unread if comment.id not in plain]
 
 
 def reader_of(context: Context, task: Task) -> Agent | None:
@@ -33,14 +36,11 @@ def reader_of(context: Context, task: Task) -> Agent | None:
     return agent if agent is not None and find_agent(agent, place_of(context)) is not None else None
 
 
-def need_an_agent(context: Context, task: Task, source: Source) -> bool:
+def need_an_agent(context: Context, task: Task, source: Source, now: datetime) -> bool:
     """Whether there are words that only an agent can make sense of, and one to do it."""
-    if source is Source.MANUAL:
+    if source is Source.MANUAL or not words_of(context, task, now):
         return False  # whoever runs it by hand knows what they want
-    unread = unread_of(context, task)
-    if not unread or len(understood(unread, task.zone, unread[-1].at)) == len(unread):
-        return False
-    now, limit = unread[-1].at, context.settings.config.budget_usd_per_day
+    limit = context.settings.config.budget_usd_per_day
     if limit is not None and costs.spent(context.db, midnight(context, now)) >= limit:
         return False
     return reader_of(context, task) is not None
@@ -48,7 +48,7 @@ def need_an_agent(context: Context, task: Task, source: Source) -> bool:
 
 def plain_wish_for(context: Context, task: Task, now: datetime) -> tuple[list[Comment], Wish | None]:
     """The plain commands that wait, and what they come to: the last of them counts."""
-    found = understood(unread_of(context, task), task.zone, now)
+    found = understood(comments.unread_of(context.db, task.id), task.zone, now)
     return [comment for comment, _ in found], found[-1][1] if found else None
 
 
@@ -61,7 +61,8 @@ def question(
     now: datetime,
 ) -> Command:
     agent = reader_of(context, task)
-    assert agent is not None
+    if agent is None:
+        raise CannotRun("the agent that reads comments is not there any more", 127)
     lines = [
         f"[{comment.at.astimezone(task.zone):%Y-%m-%d %H:%M}, {comment.author}] {comment.text}" for comment in unread
     ]

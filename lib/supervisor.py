@@ -106,7 +106,12 @@ class Supervisor:
         except sqlite3.Error:
             raise
         except Exception as error:
-            job.fail(error, datetime.now(UTC), time.monotonic())
+            try:
+                job.fail(error, datetime.now(UTC), time.monotonic())
+            except sqlite3.Error:
+                raise
+            except Exception as again:
+                job.fail(again, datetime.now(UTC), time.monotonic())
 
     def _poll(self, until: float | None) -> list[tuple[Job, str]]:
         poller = select.poll()

@@ -203,7 +203,7 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
     if task.min_interval and task.max_interval and task.min_interval > task.max_interval:
         fields.refuse("min_interval", "is longer than max_interval")
     if task.agent is not None:
-        return _agent_task(fields, task)
+        return _agent_task(fields, task) if task.agent in known.agents else task
     for name in ("prompt", "budget_usd", "budget_usd_per_day"):
         if (node := fields.given(name)) is not None and node.value != "":
             fields.refuse(name, "is only for tasks of an agent (run_as: claude, …)")
@@ -287,7 +287,6 @@ def _read_run_as(fields: Fields, known: Surroundings) -> str:
     if run_as not in accepted:
         listed = f"{', '.join(accepted[:-1])} or {accepted[-1]}"
         fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, accepted)}; {listed}")
-        return "shell"
     return run_as
 
 

@@ -186,7 +186,14 @@ def _block(text: str, name: str) -> tuple[int, int] | None:
     if root.flow:
         raise EditRefused("the frontmatter is one line in braces")
     start = text.rfind("\n", 0, offset + root.keys[name].start) + 1
-    end = offset + root.entries[name].end
+    node = root.entries[name]
+    end = offset + node.end
+    if (
+        node.kind != "scalar" and not node.flow
+    ):  # it ends where the next thing begins: comments before that are not its own
+        block = text[start:end]
+        own = re.sub(r"(?:^[ \t]*(?:#[^\n]*)?\r?\n)+\Z", "", block, flags=re.MULTILINE)
+        end = start + len(own)
     if text[end - 1 : end] != "\n":  # a block ends at the beginning of the next line, everything else inside its own
         end = text.find("\n", end) + 1
     return start, end

@@ -32,7 +32,7 @@ from lib.ping import Pinger
 from lib.process import boot_id
 from lib.recover import HungRun, dead_runs, recover
 from lib.remarks import need_an_agent
-from lib.runners import find_agent
+from lib.runners import find_agent, own_variables
 from lib.schedule import Interval, Reboot, parse_schedule
 from lib.spending import left_to_spend
 from lib.steering import obey
@@ -112,7 +112,8 @@ def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:
     """What keeps a task of an agent from starting."""
     if task.agent is None:
         return None
-    if find_agent(context.settings.config.agents[task.agent], place_of(context)) is None:
+    path = own_variables(task, context.settings.environment).get("PATH")
+    if find_agent(context.settings.config.agents[task.agent], place_of(context), path) is None:
         return SkipReason.MISSING_AGENT
     left = left_to_spend(context, task, None, now)
     return SkipReason.BUDGET_EXCEEDED if left is not None and left <= 0 else None
@@ -454,7 +455,7 @@ class Tick:
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
             return Started.NO
-        rung = Rung.COMMENTS if need_an_agent(context, task, occurrence.source) else Rung.RUN
+        rung = Rung.COMMENTS if need_an_agent(context, task, occurrence.source, now) else Rung.RUN
         new = new_run(context, task, occurrence, now, rung)
         claimed = self._claim(queued, new, now)
         if claimed is not runs.Claim.WON:
@@ -468,6 +469,7 @@ class Tick:
         execution = Execution(
             context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
+            heals_used=heals.of_chain(context.db, occurrence.follows) if occurrence.follows else 0,
         )  # fmt: skip
         self.supervisor.contained(execution, execution.begin, rung, now, time.monotonic())
         self.supervisor.add(execution)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tests.helpers import Telegram, Workspace
+from tests.helpers import PROJECT, Telegram, Workspace
 
 BROKEN = '#!/bin/sh\necho "starting"\ncat input.txt || exit 4\necho "all done"\n'
 FIXED = '#!/bin/sh\necho "starting"\ncat data/input.txt || exit 4\necho "all done"\n'
@@ -27,6 +31,17 @@ def says(verdict: str = "fixed", cause: str = "the path was wrong", **more: obje
     return "echo " + "'" + json.dumps({"verdict": verdict, "cause": cause, "files": [], **more}) + "'"
 
 
+@cache
+def copy_of_the_program() -> Path:
+    """Healers are watched for changes of Tickdown itself, which are put back; here they must not be those of a person who
+    is editing it. One copy per test process, removed at its end."""
+    folder = tempfile.TemporaryDirectory(prefix="tickdown-program-")
+    atexit.register(folder.cleanup)
+    for name in ("lib", "prompts"):
+        shutil.copytree(PROJECT / name, Path(folder.name) / name)
+    return Path(shutil.copy(PROJECT / "scheduler.py", folder.name))
+
+
 class Healing:
     """`agent` is a shell script: what the healer does. It finds its number (1, 2, …) in `$CALL`."""
 
@@ -34,6 +49,7 @@ class Healing:
         self, workspace: Workspace, agent: str, more_config: str = "", telegram: Telegram | None = None
     ) -> None:
         self.workspace, self.root = workspace, workspace.root
+        workspace.scheduler = copy_of_the_program()
         self.outside = workspace.root.parent / "outside"
         for folder in ("bin", "calls", "home/.ssh"):
             (self.outside / folder).mkdir(parents=True)

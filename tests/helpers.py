@@ -74,6 +74,7 @@ class Workspace:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.scheduler = SCHEDULER
         (root / "tasks").mkdir(parents=True)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -104,7 +105,7 @@ class Workspace:
     # --- the command line ---
 
     def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(SCHEDULER), *arguments, "--workspace", str(self.root)]
+        return [sys.executable, str(self.scheduler), *arguments, "--workspace", str(self.root)]
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
         """Start a command and come back at once."""

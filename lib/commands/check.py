@@ -18,8 +18,8 @@ from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
 from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
-from lib.guard import never_edited
-from lib.heal import midnight, place_of
+from lib.guard import scope_of
+from lib.heal import midnight, place_of, surrounds_of
 from lib.model import RunStatus, TicketKind
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
@@ -159,13 +159,9 @@ def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
         if re.search(pattern, task.command):
             yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
             break
-    root = app.workspace.root
-    for name in task.heal_paths:
-        path = root / os.path.expanduser(name)
-        reason = never_edited(path.resolve(), app.workspace, (root / task.path).resolve())
-        if reason is None and path.exists() and not path.is_file():
-            reason = "is not a file"
-        if reason is not None:
+    around = surrounds_of(app.workspace, app.settings, app.database_path())
+    for name, reason in scope_of(task, app.workspace, None, around).refused if task.heal_paths else ():
+        if name in task.heal_paths:
             yield Problem(
                 task.lines.get("heal_paths", 1), "heal_paths", f"{name!r} {reason}: never edited", warning=True
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lib.app import App, find_run
+from lib.app import App
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.heal import heal_prompt, log_tail, saved_diff, scope_for, undo, why_no_heal
@@ -25,7 +25,7 @@ def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | N
     task = catalog.find(task_id)
     if is_dry_run:
         return _rehearse(app, screen, db, task, now)
-    run = find_run(db, catalog, diff or undo_run or "")
+    run = runs.get_run(db, diff or undo_run or "") or _by_beginning(db, diff or undo_run or "")
     if run.task_id.lower() != task.id.lower():
         raise TickdownError(f"run {run.run_id} is one of {run.task_id}, not of {task.id}", Exit.USAGE)
     rows = heals.of_run(db, run.run_id)
@@ -36,6 +36,13 @@ def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | N
     if diff is not None:
         return _show(app, screen, task, rows, now)
     return _undo(app.context(db), screen, task, run, rows, now)
+
+
+def _by_beginning(db: Database, name: str) -> Run:
+    found = runs.runs_starting_with(db, name) if len(name) >= 8 else []
+    if len(found) != 1:
+        raise TickdownError(f"no run {one_line(name, 60)!r}; `scheduler.py history` lists them", Exit.UNKNOWN_ID)
+    return found[0]
 
 
 def _rehearse(app: App, screen: Screen, db: Database, task: Task, now: datetime) -> Exit:

@@ -17,6 +17,7 @@ from lib.schedule import SHORTEST
 from lib.steering import let_run
 from lib.store import hints, tasks
 from lib.store.database import Database
+from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration, to_milliseconds
@@ -38,8 +39,8 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
             f"{task.id} does not run anyway ({reason}); `scheduler.py resume {task.id}` lets it run again"
         )
     if end is None:
-        _disable(app.context(db), task, DisabledReason.PAUSED, now)
-        message = f"{task.id} is paused (enabled: false in {task.path}); go on with: scheduler.py resume {task.id}"
+        where = _disable(app.context(db), task, DisabledReason.PAUSED, now)
+        message = f"{task.id} is paused ({where}); go on with: scheduler.py resume {task.id}"
     else:
         sync_catalog(db, catalog, now)
         tasks.pause(db, task.id, end)
@@ -48,8 +49,14 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     return done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
 
 
-def _disable(context: Context, task: Task, reason: DisabledReason, now: datetime) -> None:
+def _disable(context: Context, task: Task, reason: DisabledReason, now: datetime) -> str:
+    """Where that stands now. While a healer works on the file it is only remembered, and written when that is over."""
+    if is_healed_now(context.db, task.id):
+        with context.db.transaction() as connection:
+            tasks.close(connection, task.id, reason)
+        return f"it is being healed; {task.path} says so when that is over"
     edit_file(context, task, {"enabled": "false", "disabled_reason": reason}, now)
+    return f"enabled: false in {task.path}"
 
 
 def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -> datetime | None:
@@ -74,7 +81,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     sync_catalog(db, catalog, now)
-    _disable(app.context(db), task, DisabledReason.RETIRED, now)
+    where = _disable(app.context(db), task, DisabledReason.RETIRED, now)
     tasks.retire(db, task.id, now)
     app.log.info("cancelled", task_id=task.id)
     facts = tasks.facts(db, task.id)
@@ -83,7 +90,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     )
     return done(
         screen,
-        f"{task.id} is retired (enabled: false in {task.path}){going_on}",
+        f"{task.id} is retired ({where}){going_on}",
         {"task_id": task.id, "path": task.path},
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 
 from lib.app import App, check_known, sync_catalog
-from lib.comments import COMMANDS, LONGEST_COMMENT, plain_wish
+from lib.comments import COMMANDS, LONGEST_COMMENT, looks_like_a_command, plain_wish
 from lib.errors import Exit, TickdownError
 from lib.model import Comment
 from lib.remarks import reader_of
@@ -29,9 +30,13 @@ def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
         wish = plain_wish(Comment(0, task.id, "", text, now), task.zone)
     except ValueError as error:
         raise TickdownError(f"comment: {error}; {COMMANDS}", Exit.USAGE) from None
+    if wish is None and looks_like_a_command(text):
+        raise TickdownError(f"comment: {one_line(text, 60)!r} is no command; {COMMANDS}", Exit.USAGE)
     sync_catalog(db, catalog, now)
     with db.transaction() as connection:
-        number = comments.add_comment(connection, task.id, who_am_i(), text, now)
+        # What a task writes is a note for people; only people steer.
+        by_a_person = "TICKDOWN_TASK_ID" not in os.environ
+        number = comments.add_comment(connection, task.id, who_am_i(), text, now, by_a_person=by_a_person)
     app.log.info("comment", task_id=task.id, comment=number)
     message = f"comment {number} on {task.id}; it is read before the next run"
     if wish is not None:

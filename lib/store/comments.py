@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime
 
 from lib.model import Comment
@@ -39,16 +39,19 @@ def unread_of(db: Database, task_id: str) -> list[Comment]:
     ]
 
 
-def mark_read(connection: sqlite3.Connection, comments: Iterable[Comment], answer: str, now: datetime) -> bool:
-    """False if somebody else has acted on one of them."""
-    changed = [
-        connection.execute(
-            "UPDATE comments SET read_at = ?, answer = ? WHERE id = ? AND read_at IS NULL",
-            (to_store(now), answer, comment.id),
-        ).rowcount
-        for comment in comments
-    ]
-    return all(changed)
+def mark_read(connection: sqlite3.Connection, comments: Sequence[Comment], answer: str, now: datetime) -> bool:
+    """All of them, or none if somebody else has acted on one: False."""
+    ids = [comment.id for comment in comments]
+    marks = ", ".join("?" * len(ids))
+    (unread_still,) = connection.execute(
+        f"SELECT COUNT(*) FROM comments WHERE read_at IS NULL AND id IN ({marks})", ids
+    ).fetchone()
+    if unread_still < len(ids):
+        return False
+    connection.execute(
+        f"UPDATE comments SET read_at = ?, answer = ? WHERE id IN ({marks})", (to_store(now), answer, *ids)
+    )
+    return True
 
 
 def list_comments(db: Database, task_id: str | None, limit: int) -> list[Comment]:

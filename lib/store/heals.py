@@ -98,14 +98,37 @@ def own_edits(db: Database, since: datetime) -> set[tuple[str, str]]:
 
 def running_since(db: Database) -> datetime | None:
     """When the heal began that is going on, if one is."""
-    row = db.one("SELECT MIN(started_at) AS at FROM heals WHERE status = 'running'")
+    row = db.one(
+        "SELECT MIN(heals.started_at) AS at FROM heals JOIN task_runs USING (run_id)"
+        " WHERE heals.status = 'running' AND task_runs.status = 'running'"
+    )
     return from_store(row["at"]) if row is not None and row["at"] else None
 
 
-def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
-    """Whether another run was going on at any time since."""
+def is_healed_now(db: Database, task_id: str) -> bool:
+    """Whether a healer is at work on this task, or its edits wait for their proof: then its file is not to be touched."""
     row = db.one(
-        "SELECT 1 FROM task_runs WHERE run_id <> ? AND (status = 'running' OR (started_at IS NOT NULL AND finished_at >= ?)) LIMIT 1",
+        "SELECT 1 FROM heals JOIN task_runs USING (run_id) WHERE heals.task_id = ? AND heals.status IN ('running', 'unproven')"
+        " AND task_runs.status = 'running'",
+        task_id,
+    )
+    return row is not None
+
+
+def of_chain(db: Database, run_id: str | None) -> int:
+    """Heals of the run that another follows, and of those before it: all of one occurrence."""
+    row = db.one(
+        "WITH RECURSIVE chain (run_id) AS (SELECT ? UNION SELECT follows FROM task_runs JOIN chain USING (run_id)"
+        " WHERE follows IS NOT NULL) SELECT COUNT(*) AS used FROM heals JOIN chain USING (run_id)",
+        run_id,
+    )
+    return int(row["used"]) if row is not None else 0
+
+
+def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
+    """Whether another task was really running at any time since; not one that waits, or is healed itself."""
+    row = db.one(
+        "SELECT 1 FROM attempts WHERE run_id <> ? AND rung <> 'heal' AND (status = 'running' OR finished_at >= ?) LIMIT 1",
         run_id,
         to_store(since),
     )

@@ -374,6 +374,12 @@ def forget_unstarted(connection: sqlite3.Connection, run_id: str) -> None:
     )
 
 
+def give_back(connection: sqlite3.Connection, run_id: str, task_id: str) -> None:
+    """The occurrence that this run took up is to come again: its key and its place are free."""
+    connection.execute("UPDATE task_runs SET key = key || '+' || run_id WHERE run_id = ?", (run_id,))
+    connection.execute("UPDATE tasks SET last_occurrence = NULL WHERE id = ?", (task_id,))
+
+
 def modify(connection: sqlite3.Connection, run_id: str, change: Modification) -> None:
     """What a comment changes for this run, kept for its further attempts."""
     text = json.dumps({"env": dict(change.env), "prompt": change.prompt})

@@ -200,7 +200,7 @@ MIGRATIONS: tuple[str, ...] = (
         last_end TEXT,
         boot_id TEXT NOT NULL DEFAULT '',
         paused_until TEXT,
-        closing TEXT CHECK (closing IN ('auto_suspended', 'completed', 'failed', 'paused')),
+        closing TEXT CHECK (closing IN ('auto_suspended', 'completed', 'failed', 'paused', 'retired')),
         failures INTEGER NOT NULL DEFAULT 0,
         incident TEXT,
         incident_since TEXT,
@@ -221,6 +221,8 @@ MIGRATIONS: tuple[str, ...] = (
     -- What agents used, per attempt and for the whole run.
     ALTER TABLE attempts ADD COLUMN session_id TEXT;
     ALTER TABLE attempts ADD COLUMN note TEXT;
+    CREATE INDEX attempts_running ON attempts (run_id) WHERE status = 'running';
+    CREATE INDEX attempts_by_end ON attempts (finished_at);
     CREATE INDEX attempts_with_cost ON attempts (started_at) WHERE cost_usd IS NOT NULL;
     ALTER TABLE task_runs ADD COLUMN input_tokens INTEGER;
     ALTER TABLE task_runs ADD COLUMN output_tokens INTEGER;

@@ -172,7 +172,8 @@ def retire(db: Database, task_id: str, now: datetime) -> None:
     with db.transaction() as connection:
         connection.execute("DELETE FROM hints WHERE task_id = ?", (task_id,))
         connection.execute(
-            "UPDATE tasks SET enabled = 0, closing = NULL, deferred = NULL, retry_at = NULL, retry_follows = NULL WHERE id = ?",
+            "UPDATE tasks SET enabled = 0, closing = CASE WHEN closing = 'retired' THEN closing END, deferred = NULL, retry_at = NULL,"
+            " retry_follows = NULL WHERE id = ?",
             (task_id,),
         )
         close_tickets(connection, task_id, "cancelled", now)
