@@ -14,7 +14,7 @@ import re
 import shlex
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -439,16 +439,21 @@ class _OpenFiles:
         return str(path) in self._names
 
 
-def restore(changes: Iterable[Change], aside: Path | None) -> list[str]:
-    """Put back what was; the names of what could not be. What is there now is not lost: it is moved to `aside` (only what
-    the healer itself may edit has none), where `LIST` tells what is what."""
+def restore(changes: Iterable[Change], aside: Path) -> list[str]:
+    """Put back what was; the names of what could not be. What is there now is not lost: it is moved to `aside`, where
+    `LIST` tells what is what."""
     failed = []
     ordered = sorted(changes, key=lambda change: change.path.parts)
+    moved: dict[
+        tuple[int, ...], Path
+    ] = {}  # by what a file is, whatever its name: something may only have been renamed
     # What is too much goes first, from the bottom up; then what is missing comes back, from the top down.
     gone = [change for change in ordered if change.before is None]
     for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
         try:
-            _restore(change, aside)
+            target = _restore(change, aside, moved)
+            if target is not None and change.after is not None and change.after.kind == "file":
+                moved[change.after.stamp[:3]] = target
         except (OSError, ValueError) as error:
             failed.append(f"{_escaped(change.path)}: {getattr(error, 'strerror', None) or error}")
     return failed
@@ -458,27 +463,32 @@ def _escaped(path: Path) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode()
 
 
-def _restore(change: Change, aside: Path | None) -> None:
-    path, old = change.path, change.before
+def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path]) -> Path | None:
+    """Where what was found is now, if it was in the way."""
+    path, old, target = change.path, change.before, None
     if not _is_plain(path.parent) and os.path.lexists(path):
         raise OSError(0, "lies behind a link by now; it stays as it is")
-    if old is not None and old.kind == "file" and old.content is None:
+    lost = old is not None and old.kind == "file" and old.content is None and old.stamp[:3] not in moved
+    if lost:
         raise OSError(0, "was too large to keep a copy of; it stays as it is")
     if old is not None and old.kind == "other":
         raise OSError(0, "was not a file; it stays as it is")
     is_folder = old is not None and old.kind == "folder" and path.is_dir() and not path.is_symlink()
     if not is_folder and os.path.lexists(path):
-        _move_aside(path, aside)
+        target = _move_aside(path, aside)
     if old is None:
-        return
+        return target
     make_dir(path.parent)
     if old.kind == "folder":
         make_dir(path)
         path.chmod(old.mode)
     elif old.kind == "link":
         path.symlink_to(os.fsdecode(old.content or b""))
+    elif old.content is None:
+        os.rename(moved[old.stamp[:3]], path)
     else:
         _write_anew(path, old)
+    return target
 
 
 def _write_anew(path: Path, old: Entry) -> None:
@@ -493,13 +503,7 @@ def _write_anew(path: Path, old: Entry) -> None:
     os.utime(path, ns=(old.mtime_ns, old.mtime_ns))
 
 
-def _move_aside(path: Path, aside: Path | None) -> None:
-    if aside is None:
-        if path.is_dir() and not path.is_symlink():
-            remove_folder(path)
-        else:
-            path.unlink()
-        return
+def _move_aside(path: Path, aside: Path) -> Path:
     import shutil
 
     make_private_dir(aside.parent)
@@ -512,6 +516,7 @@ def _move_aside(path: Path, aside: Path | None) -> None:
         os.rename(path, target)
     except OSError:  # on another file system
         shutil.move(path, target)
+    return target
 
 
 # --- on disk ---------------------------------------------------------------------------------------------------

@@ -47,9 +47,9 @@ def test_a_pause_until_no_time_is_an_error(text: str) -> None:
         plain_wish(said(text), UTC)
 
 
-def test_commands_behind_other_words_wait_for_those_and_a_pause_may_be_over() -> None:
+def test_commands_do_not_wait_for_other_words_and_a_pause_may_be_over() -> None:
     comments = [said("/skip"), said("what about friday?"), said("/run")]
-    assert [wish.action for _, wish in understood(comments, UTC, NOW)] == [Action.SKIP]
+    assert [wish.action for _, wish in understood(comments, UTC, NOW)] == [Action.SKIP, Action.RUN]
     ((_, wish),) = understood([said("/pause until 2026-06-02")], UTC, NOW + timedelta(days=2))
     assert wish.action is Action.RUN
 
@@ -174,7 +174,28 @@ def test_words_that_nobody_can_read_change_nothing_and_stay_unread(workspace: Wo
     assert workspace.last_run("job")["status"] == "success" and unread(workspace) == ["please not on fridays"]
 
 
-@pytest.mark.parametrize("text", ["", "   ", "x" * 4001, "/pause until never"])
+def test_words_that_stay_unread_keep_no_command_waiting(workspace: Workspace) -> None:
+    workspace.task("job", "echo >> ran", schedule="1h")
+    workspace.cli("comment", "job", "please be careful today")
+    workspace.cli("comment", "job", "/skip")
+    workspace.tick()
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and unread(workspace) == ["please be careful today"]
+    workspace.cli("comment", "job", "/pause")
+    workspace.tick()
+    assert workspace.json("list")[0]["state"] == "paused"
+
+
+def test_what_a_task_writes_steers_nobody(workspace: Workspace) -> None:
+    workspace.task("other", "true", schedule="1h")
+    workspace.task("job", '"$TICKDOWN_SCHEDULER" comment other /skip')
+    workspace.cli("run", "job")
+    workspace.tick()
+    assert workspace.last_run("other")["status"] == "success"
+    (note,) = workspace.json("comments", "other")
+    assert note["author"] == "task job" and not note["by_a_person"]
+
+
+@pytest.mark.parametrize("text", ["", "   ", "x" * 4001, "/pause until never", "/bogus", "/pause until", "/skip it"])
 def test_what_is_no_comment_is_refused(workspace: Workspace, text: str) -> None:
     workspace.task("job")
     workspace.cli("comment", "job", text, code=2)
@@ -229,6 +250,31 @@ def test_an_agent_task_gets_the_words_added_to_its_prompt(workspace: Workspace) 
     workspace.cli("comment", "job", "shorter please")
     workspace.tick()
     assert told(workspace, "mine", "stdin") == "Report.\n\nBe brief."
+
+
+def test_secrets_of_the_task_are_masked_in_what_the_agent_says(workspace: Workspace) -> None:
+    reader(workspace, {"action": "ask", "question": "Is it my-own-secret-1?", "reason": "my-own-secret-1"})
+    workspace.task("job", "true", schedule="1h", env={"MY_TOKEN": "my-own-secret-1"})
+    workspace.cli("comment", "job", "which one?")
+    workspace.tick()
+    stored = json.dumps(
+        [workspace.sql(f"SELECT * FROM {table}") for table in ("comments", "alerts", "task_runs", "attempts")]
+    )
+    assert "my-own-secret-1" not in stored and "Is it ***?" in stored
+
+
+def test_a_one_shot_that_is_put_off_stays_due(workspace: Workspace) -> None:
+    later = (datetime.now(UTC) + timedelta(hours=5)).isoformat()
+    reader(workspace, {"action": "pause", "until": later})
+    workspace.task("job", "true", schedule="in 1 second")
+    workspace.tick()
+    workspace.cli("comment", "job", "after lunch please")
+    workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
+    workspace.tick()
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "paused"
+    workspace.sql("UPDATE tasks SET paused_until = '2026-01-01T00:00:00.000Z'")
+    workspace.tick()
+    assert workspace.last_run("job")["status"] == "success"
 
 
 def test_a_question_is_posted_and_told_and_the_run_is_skipped(workspace: Workspace, telegram: Telegram) -> None:

@@ -307,6 +307,114 @@ def test_what_a_healer_leaves_in_the_background_is_ended_before_its_edits_are_lo
     assert not alive(int(pid.read_text())) and healing.file("scripts/job.sh") == FIXED
 
 
+def test_nothing_is_lost_by_a_healer_that_moves_things_around(workspace: Workspace) -> None:
+    healing = Healing(workspace, "mv data newdata; mv scripts .old; ln -s .old scripts; " + says())
+    big = healing.root / "data" / "big.bin"
+    with big.open("wb") as file:
+        file.truncate(5 * 1024 * 1024)
+        file.write(b"the end")
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["touch data/$'bad\\xff'", "mkdir -p $(printf 'd/%.0s' $(seq 1100))", "touch scripts/$(printf 'x%.0s' $(seq 250))"],
+)
+def test_odd_names_do_not_bring_the_scheduler_down(workspace: Workspace, change: str) -> None:
+    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
+    workspace.task("beside", "true", schedule="1h", priority=-1)
+    assert healing.tick()["status"] == "failed"
+    assert healing.file("scripts/job.sh") == BROKEN and workspace.rows("beside") == [("success", None, 1)]
+    assert workspace.sql("SELECT DISTINCT status FROM heals") == [("restored",)]
+
+
+def test_what_the_task_itself_writes_is_not_undone_with_a_heal(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"echo '# try' >> scripts/job.sh; {says()}")
+    workspace.write_task(
+        "job", TASK.replace("./scripts/job.sh", "echo $TICKDOWN_ATTEMPT >> data/journal; ./scripts/job.sh")
+    )
+    (healing.root / "data/journal").touch()
+    healing.tick()
+    assert healing.file("data/journal").split() == ["1", "3", "5"] and healing.file("scripts/job.sh") == BROKEN
+
+
+def test_two_tasks_that_fail_at_once_are_healed_one_after_the_other_up_to_the_proof(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    for name in ("a", "b"):
+        workspace.task(name, "sleep 0.5; exit 3", schedule="1h")
+    before = {name: healing.file(f"tasks/{name}.md") for name in ("a", "b")}
+    healing.script(f"sed -i 's/^command: .*/command: \"sleep 0.5; exit 4\"/' tasks/$TICKDOWN_TASK_ID.md; {says()}")
+    (healing.root / "tasks/job.md").unlink()
+    workspace.tick()
+    closed = "enabled: false\ndisabled_reason: auto_suspended\n---\n"
+    for name, text in before.items():
+        assert healing.file(f"tasks/{name}.md") == text.replace("\n---\nA task", f"\n{closed}A task")
+    audit = healing.audit()
+    assert len(audit) == 4 and not any("which it may not" in (line["problem"] or "") for line in audit)
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    ["echo 'Claude AI usage limit reached|1794900000'; exit 1", "echo 'Invalid API key. Please run /login'; exit 1"],
+)
+def test_a_healer_that_does_not_work_itself_suspends_nobody(workspace: Workspace, trouble: str) -> None:
+    healing = Healing(workspace, trouble)
+    run = healing.tick()
+    assert run["status"] == "failed" and healing.state() == "active"
+    assert workspace.json("show", "job")["failures"] == 1
+    assert "not healed: the healer itself does not work" in workspace.log_text(workspace.last_run("job"))
+
+
+def test_a_pause_during_a_heal_is_written_when_the_heal_is_over(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    gate = Gate(workspace)
+    workspace.task("beside", gate.command, schedule="manual")
+    healing.script(f"{FIX}; {gate.command}; {says()}")
+    tick = workspace.start("tick")
+    gate.wait()
+    assert "it is being healed" in workspace.cli("pause", "job").stdout
+    (healing.root / "gate.arrived").unlink()  # it would be the healer's
+    gate.open()
+    tick.communicate()
+    assert workspace.last_run("job")["status"] == "success"
+    workspace.tick()
+    assert "disabled_reason: paused" in healing.file("tasks/job.md") and healing.file("scripts/job.sh") == FIXED
+
+
+def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    call = " ".join(workspace.argv("pause", "other"))
+    healing.script(f"{FIX}; {call} > {healing.outside}/told 2>&1; {says()}")
+    assert healing.tick()["status"] == "success"
+    assert "is not for a healer" in (healing.outside / "told").read_text()
+    assert healing.changed() == {"ws/scripts/job.sh"}
+
+
+def test_tickdown_itself_is_watched_too(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    program = workspace.scheduler.parent
+    before = (program / "lib/errors.py").read_bytes()
+    cached = program / "lib/__pycache__/evil.pyc"
+    healing.script(f"{FIX}; echo evil >> {program}/lib/errors.py; echo evil > {cached}; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert (program / "lib/errors.py").read_bytes() == before and not cached.exists()
+    suspended(healing)
+
+
+def test_more_than_two_heals_are_not_had_by_way_of_a_follow_up(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"echo '# try' >> scripts/job.sh; {says()}")
+    script = '#!/bin/sh\n[ "$TICKDOWN_ATTEMPT" = 1 ] && exit 3\necho "curl: (7) Failed to connect"\nexit 7\n'
+    (healing.root / "scripts/job.sh").write_text(script)
+    healing.tick()
+    assert len(healing.prompts) == 1
+    workspace.sql("UPDATE tasks SET retry_at = '2026-01-01T00:00:00.000Z'")
+    (healing.root / "scripts/job.sh").write_text("#!/bin/sh\nexit 3\n")
+    healing.tick()
+    assert len(healing.prompts) == 2 and healing.state() == "suspended"
+
+
 # --- probation -------------------------------------------------------------------------------------------------------
 
 
@@ -498,10 +606,12 @@ def test_a_heal_whose_supervisor_is_killed_is_taken_back_and_the_task_run_once_m
     gate.wait()
     kill(tick.pid)
     tick.communicate()
+    (healing.root / "mine.txt").write_text("a week of work\n")
     healing.script(says("needs_human"))
     workspace.tick(code=2)  # the configuration is broken; nothing runs, but the heal that broke it is taken back
     run = healing.tick()
-    assert healing.file("scripts/job.sh") == BROKEN and healing.changed() == set()
+    assert healing.file("scripts/job.sh") == BROKEN and healing.changed() == {"ws/gate.arrived", "ws/mine.txt"}
+    assert healing.file("mine.txt") == "a week of work\n", "what people made meanwhile is left alone"
     assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "rerun", "heal"]
     assert healing.attempts()[1] == ("heal", "orphaned")
     assert run["status"] == "failed"
