@@ -273,6 +273,10 @@ class Heal:
     def _put_all_back(self, before: Snapshot, findings: Findings, now: datetime) -> list[str]:
         """And look again: what was behind a link, or in a folder that could not be read, shows only now."""
         failed = self._put_back([*findings.edits, *findings.forbidden], now)
+        for change in findings.forbidden:
+            current = guard.read_entry(change.path) if change.before is not None else None
+            if current is not None and change.before is not None and current.stamp[:3] == change.before.stamp[:3]:
+                before.entries[change.path] = current  # the same file, moved back: only the time of that move is new
         for _ in range(MOST_LOOKS - 1):
             again = self._compare(before)
             changes = [change for change in [*again.edits, *again.forbidden] if not _same(change)]
