@@ -248,7 +248,7 @@ class Snapshot:
 def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snapshot:
     """Everything in the workspace and around it that is not written by other runs all the time; when it is looked at
     `again`, at least what was looked at the first time."""
-    watch = _Watch(scope, around, again.listed if again is not None else set())
+    watch = _Watch(scope, around, again)
     for path in scope.editable:
         watch.look_at(path, always_keep=True)
     for root in _roots(scope, around):
@@ -272,12 +272,12 @@ def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
 class _Watch:
     """One walk. Folders of data with too much in them are passed over."""
 
-    def __init__(self, scope: Scope, around: Surrounds, listed_before: set[Path]) -> None:
+    def __init__(self, scope: Scope, around: Surrounds, again: Snapshot | None) -> None:
         self.entries: dict[Path, Entry] = {}
         self.tops: set[Path] = set()
         self.listed: set[Path] = set()
         self.unwatched: list[str] = []
-        self._scope, self._kept, self._listed_before = scope, 0, listed_before
+        self._scope, self._kept, self._again = scope, 0, again
         self._database = around.database
         state = scope.workspace.state
         of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
@@ -305,11 +305,14 @@ class _Watch:
         return path.parent == self._database.parent and path.name.startswith(f"{self._database.name}.damaged-")
 
     def _inside(self, folder: Path) -> list[Path]:
+        if self._again is not None and self._again.was_absent(folder):
+            return []  # new as a whole, with whatever is in it
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             return []
-        if len(self.entries) + len(names) > MOST_WATCHED and folder not in self._listed_before:
+        listed_before = self._again is not None and folder in self._again.listed
+        if len(self.entries) + len(names) > MOST_WATCHED and not listed_before:
             self.unwatched.append(self._scope.shown(folder))
             return []
         self.listed.add(folder)
@@ -452,11 +455,22 @@ def restore(changes: Iterable[Change], aside: Path) -> list[str]:
     for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
         try:
             target = _restore(change, aside, moved)
-            if target is not None and change.after is not None and change.after.kind == "file":
-                moved[change.after.stamp[:3]] = target
+            if target is not None:
+                moved.update(_large_files(target))
         except (OSError, ValueError) as error:
             failed.append(f"{_escaped(change.path)}: {getattr(error, 'strerror', None) or error}")
     return failed
+
+
+def _large_files(top: Path) -> dict[tuple[int, ...], Path]:
+    """Of which no copy is kept, so that they must be found again if they were only moved."""
+    files = [top] if top.is_file() else [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
+    found: dict[tuple[int, ...], Path] = {}
+    for path in files:
+        info = path.lstat()
+        if stat.S_ISREG(info.st_mode) and info.st_size > LARGEST_KEPT:
+            found[(info.st_ino, info.st_size, info.st_mtime_ns)] = path
+    return found
 
 
 def _escaped(path: Path) -> str:
