@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import queue
@@ -17,6 +19,9 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+import scheduler
 
 PROJECT = Path(__file__).resolve().parent.parent
 SCHEDULER = PROJECT / "scheduler.py"
@@ -137,7 +142,18 @@ class Workspace:
         return self.cli("tick", *arguments, code=code, env=env)
 
     def history(self, *arguments: str) -> list[dict[str, Any]]:
-        return self.json("history", "--limit", "1000", *arguments)
+        return self.looked_at("history", "--limit", "1000", *arguments)
+
+    def looked_at(self, *arguments: str) -> Any:
+        """The JSON of a command that only looks, run in this process: for what is an observation and not the subject of a
+        test, since starting Python takes longer than the command."""
+        if self.environment["TZ"] != "UTC":
+            return self.json(*arguments)
+        shown = io.StringIO()
+        with mock.patch.dict(os.environ, self.environment, clear=True), contextlib.redirect_stdout(shown):
+            code = scheduler.main([*arguments, "--json", "--workspace", str(self.root)])
+        assert code == 0, f"{arguments} ended with {code}\n{self.scheduler_log()}"
+        return json.loads(shown.getvalue())
 
     def runs(self, task_id: str) -> list[dict[str, Any]]:
         """The runs of a task that really ran, oldest first."""
