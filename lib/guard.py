@@ -464,12 +464,28 @@ def restore(changes: Iterable[Change], aside: Path) -> list[str]:
 
 def _large_files(top: Path) -> dict[tuple[int, ...], Path]:
     """Of which no copy is kept, so that they must be found again if they were only moved."""
-    files = [top] if top.is_file() else [Path(folder, name) for folder, _, names in os.walk(top) for name in names]
+    files = (
+        [top] if not top.is_dir() or top.is_symlink() else [path for path, is_folder in _all_in(top) if not is_folder]
+    )
     found: dict[tuple[int, ...], Path] = {}
     for path in files:
         info = path.lstat()
         if stat.S_ISREG(info.st_mode) and info.st_size > LARGEST_KEPT:
             found[(info.st_ino, info.st_size, info.st_mtime_ns)] = path
+    return found
+
+
+def _all_in(top: Path) -> list[tuple[Path, bool]]:
+    """Everything below a folder, parents first, and whether it is a folder. Without recursion: nobody knows how deep it is."""
+    found: list[tuple[Path, bool]] = []
+    pending = [top]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                found.append((Path(entry.path), is_folder))
+                if is_folder:
+                    pending.append(Path(entry.path))
     return found
 
 
@@ -574,6 +590,9 @@ def _write_private(path: Path, content: bytes) -> None:
 
 def remove_folder(folder: Path) -> None:
     """A folder of snapshots, with all that is in it."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        for path, is_folder in reversed(_all_in(folder)):
+            path.rmdir() if is_folder else path.unlink()
+        folder.rmdir()
+    except OSError:
+        pass  # gone already, or not ours to remove

@@ -328,6 +328,12 @@ def test_odd_names_do_not_bring_the_scheduler_down(workspace: Workspace, change:
     assert healing.tick()["status"] == "failed"
     assert healing.file("scripts/job.sh") == BROKEN and workspace.rows("beside") == [("success", None, 1)]
     assert workspace.sql("SELECT DISTINCT status FROM heals") == [("restored",)]
+    assert not any("a bug" in line["problem"] for line in healing.audit())
+    workspace.sql("UPDATE task_runs SET recorded_at = '2020-01-01T00:00:00.000Z'")
+    workspace.task("job", schedule="1h")
+    workspace.cli("run", "job")  # so that the one with the heals is not the last, which stays
+    workspace.cli("prune")
+    assert list((healing.root / "state/heals").iterdir()) == []
 
 
 def test_what_the_task_itself_writes_is_not_undone_with_a_heal(workspace: Workspace) -> None:
