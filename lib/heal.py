@@ -16,6 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
+from functools import cache
 from pathlib import Path
 
 from lib import guard, messages
@@ -424,10 +425,8 @@ class Heal:
 
 def _is_sound(path: Path, inode: int) -> bool:
     try:
-        with open(path, "rb") as file:
-            same = os.fstat(file.fileno()).st_ino == inode and file.read(16) == b"SQLite format 3\0"
-        if not same:  # even if SQLite itself would not notice, as long as all pages are in its write-ahead log
-            return False
+        if path.stat().st_ino != inode or _first_bytes(path, inode) != b"SQLite format 3\0":
+            return False  # even if SQLite itself would not notice, as long as all pages are in its write-ahead log
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
         try:
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
@@ -435,6 +434,17 @@ def _is_sound(path: Path, inode: int) -> bool:
             connection.close()
     except (OSError, sqlite3.Error):
         return False
+
+
+@cache
+def _kept_open(path: Path, inode: int) -> int:
+    """A descriptor of the database that is never closed: closing any would let go of all locks that SQLite holds on the
+    file in this process."""
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _first_bytes(path: Path, inode: int) -> bytes:
+    return os.pread(_kept_open(path, inode), 16, 0)
 
 
 def _words(parts: Sequence[str]) -> str:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,10 +7,6 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.helpers import Telegram, Workspace
-
-# As in the workspaces of tests, so that looking at one from this process shows the same times.
-os.environ["TZ"] = "UTC"
-time.tzset()
 
 # A slow machine is no defect, and a suite says the same every time.
 settings.register_profile(

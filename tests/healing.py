@@ -133,10 +133,10 @@ class Healing:
         ]
 
     def tickets(self) -> list[dict[str, Any]]:
-        return self.workspace.looked_at("tickets")
+        return self.workspace.json("tickets")
 
     def state(self, task_id: str = "job") -> str:
-        return next(task["state"] for task in self.workspace.looked_at("list") if task["id"] == task_id)
+        return next(task["state"] for task in self.workspace.json("list") if task["id"] == task_id)
 
     def file(self, name: str) -> str:
         return (self.root / name).read_text()

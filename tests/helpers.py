@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import os
 import queue
@@ -19,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import scheduler
+from lib.store.runs import to_run
+from lib.views import run_json
 
 PROJECT = Path(__file__).resolve().parent.parent
 SCHEDULER = PROJECT / "scheduler.py"
@@ -142,22 +140,20 @@ class Workspace:
         return self.cli("tick", *arguments, code=code, env=env)
 
     def history(self, *arguments: str) -> list[dict[str, Any]]:
-        return self.looked_at("history", "--limit", "1000", *arguments)
-
-    def looked_at(self, *arguments: str) -> Any:
-        """The JSON of a command that only looks, run in this process: for what is an observation and not the subject of a
-        test, since starting Python takes longer than the command."""
-        if self.environment["TZ"] != "UTC":
-            return self.json(*arguments)
-        shown = io.StringIO()
-        with mock.patch.dict(os.environ, self.environment, clear=True), contextlib.redirect_stdout(shown):
-            code = scheduler.main([*arguments, "--json", "--workspace", str(self.root)])
-        assert code == 0, f"{arguments} ended with {code}\n{self.scheduler_log()}"
-        return json.loads(shown.getvalue())
+        return self.json("history", "--limit", "1000", *arguments)
 
     def runs(self, task_id: str) -> list[dict[str, Any]]:
-        """The runs of a task that really ran, oldest first."""
-        return [run for run in reversed(self.history(task_id)) if run["status"] not in ("skipped", "missed")]
+        """The runs of a task that really ran, oldest first; what `history --json` shows of them, without starting it."""
+        connection = sqlite3.connect(self.root / "state" / "tickdown.db", timeout=30)
+        connection.row_factory = sqlite3.Row
+        try:
+            rows = connection.execute(
+                "SELECT * FROM task_runs WHERE task_id = ? AND status NOT IN ('skipped', 'missed') ORDER BY recorded_at, rowid",
+                (task_id,),
+            ).fetchall()
+        finally:
+            connection.close()
+        return [run_json(to_run(row), UTC) for row in rows]
 
     def last_run(self, task_id: str) -> dict[str, Any]:
         return self.runs(task_id)[-1]

@@ -61,7 +61,7 @@ def test_the_prompt_goes_in_on_stdin_and_the_answer_is_kept_with_the_run(workspa
     assert told(workspace, "claude", "cwd").strip() == str(workspace.root) and environment(workspace)["MODE"] == "x"
     assert (run["status"], run["cost_usd"], run["input_tokens"], run["output_tokens"]) == ("success", 0.25, 15, 7)
     assert run["session_id"] == "s-1"
-    shown = workspace.looked_at("show", "job")["runs"][0]
+    shown = workspace.json("show", "job")["runs"][0]
     assert (shown["result"], shown["summary"]) == ("All is well.", "All is well.")
     assert shown["attempt_details"][0]["cost_usd"] == 0.25
     assert "$0.25" in workspace.cli("history").stdout
@@ -87,7 +87,7 @@ def test_other_agents_are_called_and_read_in_their_own_way(
     run = workspace.json("run", "job")
     assert run["status"] == "success" and told(workspace, name, "argv").split("\n")[:-1] == argv
     assert (run["input_tokens"], run["output_tokens"]) == ((None, None) if name == "mine" else (3, 4))
-    assert workspace.looked_at("show", "job")["runs"][0]["result"] == text
+    assert workspace.json("show", "job")["runs"][0]["result"] == text
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_secrets_are_in_no_prompt_and_in_no_answer(workspace: Workspace) -> None
     agent_task(workspace, prompt="Use a-very-secret-thing.")
     run = workspace.json("run", "job")
     assert told(workspace, "claude", "stdin") == "Use ***."
-    everything = json.dumps(workspace.looked_at("show", "job")) + workspace.log_text(run)
+    everything = json.dumps(workspace.json("show", "job")) + workspace.log_text(run)
     assert "a-very-secret-thing" not in everything and "It is ***." in everything
 
 
@@ -294,7 +294,7 @@ def test_a_task_whose_agent_is_not_installed_waits_with_one_alert_and_goes_on_by
     assert workspace.rows("job") == [("skipped", "missing_agent", 1)]
     (text,) = telegram.texts
     assert "job waits: its agent ghost is not installed" in text
-    (task,) = workspace.looked_at("list")
+    (task,) = workspace.json("list")
     assert task["state"] == "paused"
     assert "its agent ghost is not installed" in workspace.cli("show", "job").stdout
     assert "its agent" in workspace.cli("why", "job").stdout
@@ -302,7 +302,7 @@ def test_a_task_whose_agent_is_not_installed_waits_with_one_alert_and_goes_on_by
     program(workspace, "no-such-agent", "echo done")
     workspace.tick()
     assert workspace.last_run("job")["status"] == "success"
-    assert workspace.looked_at("list")[0]["state"] == "active" and len(telegram.texts) == 1
+    assert workspace.json("list")[0]["state"] == "active" and len(telegram.texts) == 1
 
 
 def test_occurrences_of_a_cron_line_are_skipped_meanwhile_and_share_a_row(workspace: Workspace) -> None:
@@ -376,7 +376,7 @@ def test_costs_are_summed_by_task_and_day(workspace: Workspace) -> None:
 def test_add_writes_a_task_for_an_agent(workspace: Workspace) -> None:
     claude(workspace)
     workspace.cli("add", "every monday at 09:00: summarise last week's merged PRs", "--as", "claude", "--id", "week")
-    task = workspace.looked_at("show", "week")
+    task = workspace.json("show", "week")
     assert (task["run_as"], task["prompt"]) == ("claude", "summarise last week's merged PRs")
     workspace.cli("run", "week")
     assert told(workspace, "claude", "stdin") == "summarise last week's merged PRs"

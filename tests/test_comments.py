@@ -94,7 +94,7 @@ def test_no_answer_brings_the_reader_down(text: str, flag: bool) -> None:
 
 
 def unread(workspace: Workspace) -> list[str]:
-    return [comment["text"] for comment in workspace.looked_at("comments") if comment["read_at"] is None]
+    return [comment["text"] for comment in workspace.json("comments") if comment["read_at"] is None]
 
 
 def test_skip_keeps_the_next_occurrence_from_running_and_no_other(workspace: Workspace) -> None:
@@ -115,7 +115,7 @@ def test_skip_of_a_one_shot_closes_it(workspace: Workspace) -> None:
     workspace.cli("comment", "job", "/skip")
     workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
-    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.looked_at("list")[0]["state"] == "completed"
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "completed"
 
 
 def test_pause_without_an_end_is_written_into_the_file_and_resume_takes_it_back(workspace: Workspace) -> None:
@@ -136,8 +136,8 @@ def test_pause_until_a_time_is_kept_beside_the_schedule(workspace: Workspace) ->
     before = path.read_text()
     workspace.cli("comment", "job", "/pause until tomorrow at 09:00")
     workspace.tick()
-    assert workspace.looked_at("list")[0]["state"] == "paused" and path.read_text() == before
-    assert workspace.looked_at("show", "job")["paused_until"] is not None
+    assert workspace.json("list")[0]["state"] == "paused" and path.read_text() == before
+    assert workspace.json("show", "job")["paused_until"] is not None
 
 
 def test_run_starts_it_with_the_next_tick(workspace: Workspace) -> None:
@@ -155,7 +155,7 @@ def test_commands_to_a_disabled_task_are_answered(workspace: Workspace) -> None:
     for text in ("/run", "/pause"):
         workspace.cli("comment", "job", text)
     workspace.tick()
-    answers = [comment["answer"] for comment in workspace.looked_at("comments")]
+    answers = [comment["answer"] for comment in workspace.json("comments")]
     assert answers == ["run: it is disabled, nothing was done", "pause: it is disabled, nothing was done"]
 
 
@@ -182,7 +182,7 @@ def test_words_that_stay_unread_keep_no_command_waiting(workspace: Workspace) ->
     assert workspace.rows("job") == [("skipped", "comment", 1)] and unread(workspace) == ["please be careful today"]
     workspace.cli("comment", "job", "/pause")
     workspace.tick()
-    assert workspace.looked_at("list")[0]["state"] == "paused"
+    assert workspace.json("list")[0]["state"] == "paused"
 
 
 def test_what_a_task_writes_steers_nobody(workspace: Workspace) -> None:
@@ -191,7 +191,7 @@ def test_what_a_task_writes_steers_nobody(workspace: Workspace) -> None:
     workspace.cli("run", "job")
     workspace.tick()
     assert workspace.last_run("other")["status"] == "success"
-    (note,) = workspace.looked_at("comments", "other")
+    (note,) = workspace.json("comments", "other")
     assert note["author"] == "task job" and not note["by_a_person"]
 
 
@@ -220,7 +220,7 @@ def test_an_agent_reads_other_words_before_the_run(workspace: Workspace) -> None
     workspace.cli("comment", "job", "not on fridays please \x1b[31m")
     workspace.tick()
     assert workspace.rows("job") == [("skipped", "comment", 1)] and not (workspace.root / "ran").exists()
-    (comment,) = workspace.looked_at("comments")
+    (comment,) = workspace.json("comments")
     assert comment["answer"] == "skip: it is friday" and comment["read_at"] is not None
     prompt = told(workspace, "reader", "stdin")
     assert "not on fridays please" in prompt and "Count the orders" in prompt and "\x1b" not in prompt
@@ -271,7 +271,7 @@ def test_a_one_shot_that_is_put_off_stays_due(workspace: Workspace) -> None:
     workspace.cli("comment", "job", "after lunch please")
     workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
-    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.looked_at("list")[0]["state"] == "paused"
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "paused"
     workspace.sql("UPDATE tasks SET paused_until = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
     assert workspace.last_run("job")["status"] == "success"
@@ -284,7 +284,7 @@ def test_a_question_is_posted_and_told_and_the_run_is_skipped(workspace: Workspa
     workspace.cli("comment", "job", "not this friday")
     workspace.tick()
     assert workspace.rows("job") == [("skipped", "comment", 1)]
-    mine, question = workspace.looked_at("comments")
+    mine, question = workspace.json("comments")
     assert question["text"] == "Which Friday?" and not question["by_a_person"] and mine["answer"] == "ask"
     (text,) = telegram.texts
     assert "Which Friday?" in text and "scheduler.py comment job" in text
@@ -297,7 +297,7 @@ def test_pause_by_words(workspace: Workspace, until: str | None) -> None:
     path = workspace.task("job", "true", schedule="1h")
     workspace.cli("comment", "job", "we are on holiday")
     workspace.tick()
-    assert workspace.rows("job") == [("skipped", "comment", 1)] and workspace.looked_at("list")[0]["state"] == "paused"
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and workspace.json("list")[0]["state"] == "paused"
     assert ("disabled_reason: paused" in path.read_text()) == (until is None)
 
 
@@ -376,4 +376,4 @@ def test_old_comments_go_but_unread_ones_stay(workspace: Workspace) -> None:
     workspace.tick()
     workspace.sql("UPDATE comments SET at = '2020-01-01T00:00:00.000Z'")
     workspace.cli("prune")
-    assert [comment["text"] for comment in workspace.looked_at("comments", "job")] == ["unread words"]
+    assert [comment["text"] for comment in workspace.json("comments", "job")] == ["unread words"]

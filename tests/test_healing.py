@@ -369,7 +369,7 @@ def test_a_healer_that_does_not_work_itself_suspends_nobody(workspace: Workspace
     healing = Healing(workspace, trouble)
     run = healing.tick()
     assert run["status"] == "failed" and healing.state() == "active"
-    assert workspace.looked_at("show", "job")["failures"] == 1
+    assert workspace.json("show", "job")["failures"] == 1
     assert "not healed: the healer itself does not work" in workspace.log_text(workspace.last_run("job"))
 
 
@@ -456,7 +456,7 @@ def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: W
     healing = healed(workspace)
     for left in (2, 1, None):
         assert healing.tick()["status"] == "success"
-        probation = workspace.looked_at("show", "job")["probation"]
+        probation = workspace.json("show", "job")["probation"]
         assert (probation["left"] if probation else None) == left
         healing.due_again()
     (healing.root / "scripts/job.sh").write_text(BROKEN)
@@ -481,7 +481,7 @@ def test_a_task_has_three_heals_a_day_and_then_only_counts(workspace: Workspace)
         run = healing.tick()
         healing.due_again()
     assert run["status"] == "failed" and len(healing.prompts) == 3
-    assert workspace.looked_at("show", "job")["failures"] == 1
+    assert workspace.json("show", "job")["failures"] == 1
     reason = workspace.json("heal", "job", "--dry-run")["reason"]
     assert reason == "this task has had its heals for today"
 
@@ -523,7 +523,7 @@ def test_the_deadline_of_the_ladder_is_in_the_lock_and_ends_the_wait_for_a_heal(
         tick.communicate()
     run = workspace.last_run("job")
     assert run["status"] == "failed" and "not healed: there is no time left for it" in workspace.log_text(run)
-    assert workspace.looked_at("show", "job")["failures"] == 1 and healing.prompts == []
+    assert workspace.json("show", "job")["failures"] == 1 and healing.prompts == []
 
 
 def test_where_healing_is_off_failures_are_counted_told_and_suspend_at_last(workspace: Workspace) -> None:
@@ -557,7 +557,7 @@ def test_where_healing_is_impossible_it_is_said_why(
     workspace.task("job", "echo broken; exit 4", schedule="1h", **task)
     healing.tick()
     assert healing.prompts == [] and workspace.sql("SELECT failures FROM tasks WHERE id = 'job'") == [(1,)]
-    assert reason in workspace.looked_at("heal", "job", "--dry-run")["reason"]
+    assert reason in workspace.json("heal", "job", "--dry-run")["reason"]
 
 
 @pytest.mark.parametrize(
@@ -711,7 +711,7 @@ def test_a_heal_can_be_shown_and_taken_back_later(workspace: Workspace) -> None:
     assert "+cat data/input.txt || exit 4" in shown and "verdict  fixed: the path was wrong" in shown
     workspace.cli("heal", "job", "--undo", run_id)
     assert healing.changed() == set()
-    assert workspace.looked_at("show", "job")["probation"] is None
+    assert workspace.json("show", "job")["probation"] is None
     assert "nothing is left" in workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
 
 

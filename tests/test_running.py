@@ -150,7 +150,7 @@ def test_a_task_is_told_who_it_is(workspace: Workspace, telegram: Telegram) -> N
     telegram.configure(workspace)
     workspace.task("a", "env; [ $TICKDOWN_ATTEMPT = 2 ]", schedule="1h", retry=True, timezone="Asia/Tokyo")
     workspace.tick()
-    a_run = workspace.last_run("a")
+    (a_run,) = workspace.history("a")  # in the zone of the task
     text = workspace.log_text(a_run)
     first, second = (dict(re.findall(r"(?m)^(\w+)=(.*)$", part)) for part in text.split("=== attempt ")[1:])
     assert second["TICKDOWN_TASK_ID"] == "a" and second["TICKDOWN_RUN_ID"] == a_run["run_id"]
