@@ -57,10 +57,6 @@ class NoHeal(StrEnum):
     UNAVAILABLE = "the healer itself does not work"
 
 
-# Healing that is switched off, or can't be: failures are counted instead.
-NEVER_HEALS = frozenset({NoHeal.OFF, NoHeal.BY_TASK, NoHeal.NOT_INSTALLED, NoHeal.NOTHING_TO_EDIT})
-
-
 @dataclass(frozen=True, slots=True)
 class Finish:
     status: RunStatus
