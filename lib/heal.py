@@ -231,10 +231,10 @@ class Heal:
             raise
         except Exception as error:
             self.context.log.error("heal_broken", run_id=self.row.run_id, traceback=traceback.format_exc())
-            problem = f"a bug: {type(error).__name__}: {error}"
             failed = self._put_back(_edits(self.before.entries, self.scope.editable), now)
-            self.row = replace(self.row, status=HealStatus.RESTORED, problem=_words([problem, *_not_back(failed)]))
-            return Result(self.row, edited=False, diff="", whole=not failed)
+            problems = [f"a bug: {type(error).__name__}: {error}", *_not_back(failed), "NOT compared: all other files"]
+            self.row = replace(self.row, status=HealStatus.RESTORED, problem=self.redactor.text(_words(problems)))
+            return Result(self.row, edited=False, diff="", whole=False)
 
     def _finish(self, before: Snapshot, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         said = Said.of(answer.text) if answer is not None else Said()
@@ -369,10 +369,7 @@ class Heal:
     # --- going back ---
 
     def _put_back(self, changes: Sequence[Change], now: datetime) -> list[str]:
-        failed = guard.restore(changes, self.folder / "found")
-        for change in changes:
-            note_own_edit(self.context, change.path, now)
-        return failed
+        return _restored(self.context, changes, self.folder, now)
 
     def _save_edits(self, before: Snapshot, edits: Sequence[Change]) -> list[str]:
         """Only what was changed is kept from here on, for `heal --diff` and `--undo`. What can't be kept can't stay."""
@@ -657,9 +654,11 @@ def _take_back(
 
 
 def _restored(context: Context, changes: Sequence[Change], folder: Path, now: datetime) -> list[str]:
+    """What could not be put back. What could is this program's own edit now; the rest stays to be found again."""
     failed = guard.restore(changes, folder / "found")
     for change in changes:
-        note_own_edit(context, change.path, now)
+        if _equal_content(guard.read_entry(change.path), change.before):
+            note_own_edit(context, change.path, now)
     return failed
 
 

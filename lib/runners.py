@@ -132,7 +132,13 @@ def find_agent(agent: Agent, place: Place, path: str | None = None) -> str | Non
     program = os.path.expanduser(agent.argv[0])
     if "/" in program:
         program = str(place.workspace.root / program)
-    return shutil.which(program, path=os.pathsep.join(part for part in searched.split(os.pathsep) if part != shims))
+    return _which(program, os.pathsep.join(part for part in searched.split(os.pathsep) if part != shims))
+
+
+@cache
+def _which(program: str, path: str) -> str | None:
+    """Once per process: every task of an agent asks in every tick."""
+    return shutil.which(program, path=path)
 
 
 def _guard_claude(environment: dict[str, str], own: Mapping[str, str], place: Place) -> None:

@@ -336,6 +336,17 @@ def test_odd_names_do_not_bring_the_scheduler_down(workspace: Workspace, change:
     assert list((healing.root / "state/heals").iterdir()) == []
 
 
+def test_what_can_not_be_put_back_calls_a_human_and_the_snapshot_stays(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    os.mkfifo(healing.root / "pipe")
+    healing.script(f"{FIX}; rm pipe; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal"] and healing.changed() == set()
+    (ticket,) = healing.tickets()
+    assert ticket["kind"] == "needs_human" and "NOT put back" in healing.audit()[0]["problem"]
+    assert len(healing.snapshots_left()) == 1
+
+
 def test_what_the_task_itself_writes_is_not_undone_with_a_heal(workspace: Workspace) -> None:
     healing = Healing(workspace, f"echo '# try' >> scripts/job.sh; {says()}")
     workspace.write_task(
