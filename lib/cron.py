@@ -1,16 +1,16 @@
 """Cron lines: what they mean, by the rules of Debian's cron, and when they come up in a time zone.
 
-croniter searches the calendar; the meaning is decided here, when the text is read. croniter never sees the user's own
-text: only plain lists of numbers, on clock time without a zone.
+croniter searches the calendar for the days; the times of a day are a list. The meaning is decided here, when the text is
+read: croniter never sees the user's own text, only plain lists of numbers, on clock time without a zone.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -25,6 +25,7 @@ _LONGEST_REPEAT = timedelta(days=2)  # no clock was ever put back by more than a
 _DAY = timedelta(days=1)
 _SECOND = timedelta(seconds=1)
 _MOMENT = timedelta(microseconds=1)
+_EVERY_DAY = f"* {','.join(map(str, range(1, 13)))} *"
 
 
 class ScheduleError(ValueError):
@@ -41,19 +42,18 @@ class Cron:
     # Minute, hour, day of month, month, weekday as lists of what matches; `*` stands for every day.
     parts: tuple[tuple[str, ...], ...] = ()
     both_days: bool = True  # a day of month and a weekday must both match
-    _engines: list[Any] = field(default_factory=list, repr=False, compare=False)
 
     def next_clock_time(self, clock: datetime) -> datetime:
         """The first match strictly after a clock time. Knows nothing of zones."""
-        if not self._engines:
-            self._engines.extend(_engine(expression) for expression in self.expressions)
-        best: datetime | None = None
-        for engine in self._engines:
-            engine.set_current(clock, force=True)
-            found: datetime = engine.get_next(datetime)
-            best = found if best is None or found < best else best
-        assert best is not None
-        return best
+        midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
+        times, days = _times_of_day(*self.parts[:2]), _days_of(self.expressions)
+        day = _first_day(days, midnight)
+        if day == midnight:
+            later = bisect_right(times, clock - midnight)
+            if later < len(times):
+                return midnight + times[later]
+            day = _first_day(days, midnight + _DAY)
+        return day + times[0]
 
 
 # --- reading a cron line ---------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     else:
         candidates = [f"{minute} {hour} {day} {month} *"]
         candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
-    expressions = tuple(expression for expression in candidates if _ever_matches(expression))
+    expressions = tuple(line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days))
     if not expressions:
         raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
     return Cron(
@@ -169,22 +169,35 @@ def _number(spec: _Field, text: str, word: str) -> int:
     )
 
 
-def _engine(expression: str, start: datetime | None = None) -> Any:
+@lru_cache(maxsize=1024)
+def _days_of(expressions: tuple[str, ...]) -> tuple[str, ...]:
+    """The part of each that is about days: day of month, month, weekday."""
+    return tuple(expression.split(" ", 2)[2] for expression in expressions)
+
+
+@lru_cache(maxsize=1024)
+def _first_day(days: tuple[str, ...], midnight: datetime) -> datetime:
+    """The first matching day from one on; its midnight. Tasks share most of their days, if not their times."""
+    if _EVERY_DAY in days:
+        return midnight
+    return min(_engine(day, midnight - _SECOND).get_next(datetime) for day in days)
+
+
+def _engine(days: str, start: datetime) -> Any:
     from croniter import croniter
 
-    return croniter(
-        expression, start or datetime(2000, 1, 1), day_or=False, max_years_between_matches=_LONGEST_GAP_YEARS
-    )
+    return croniter(f"0 0 {days}", start, day_or=False, max_years_between_matches=_LONGEST_GAP_YEARS)
 
 
-def _ever_matches(expression: str) -> bool:
-    day, _, weekday = expression.split()[2:]
+@lru_cache(maxsize=1024)
+def _ever_matches(days: str) -> bool:
+    day, _, weekday = days.split()
     if day == weekday == "*":
         return True
     from croniter import CroniterBadDateError
 
     try:
-        _engine(expression).get_next(datetime)
+        _engine(days, datetime(2000, 1, 1)).get_next(datetime)
     except CroniterBadDateError:
         return False
     return True
@@ -269,7 +282,7 @@ def _matching_days(cron: Cron, start: datetime, end: datetime) -> Iterator[tuple
         clock = midnight + _DAY
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)
 def _times_of_day(minutes: tuple[str, ...], hours: tuple[str, ...]) -> list[timedelta]:
     return [timedelta(hours=int(hour), minutes=int(minute)) for hour in hours for minute in minutes]
 
