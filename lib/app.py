@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
-from lib.catalog import Catalog, load_catalog, past_dates, unknown_id, without_past_dates
+from lib.catalog import Catalog, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
 from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
+from lib.idle import basis, fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
 from lib.model import Facts, Run
 from lib.process import boot_id, this_process
 from lib.redact import Redactor, secrets_in
-from lib.store import runs, tasks
+from lib.store import files, runs, tasks, ticks
 from lib.store.database import Database
 from lib.task import Task
 from lib.views import TaskView
-from lib.workspace import Workspace, make_private_dir
+from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +32,14 @@ class App:
     redactor: Redactor
     log: Log
 
-    def catalog(self) -> Catalog:
-        """The files as they are; see `reject_past_dates` for what only the store can tell of them."""
-        return load_catalog(self.workspace, self.settings.config.surroundings())
+    def catalog(self, db: Database | None = None) -> Catalog:
+        """The files as they are; those that the store knows are not read again. See `reject_past_dates` for what only the
+        store can tell of them."""
+        return load(self.workspace, self.settings, db)
 
     def open(self, now: datetime) -> tuple[Catalog, Database]:
         db = self.database()
-        return reject_past_dates(self.catalog(), db, now), db
+        return reject_past_dates(self.catalog(db), db, now), db
 
     def database_path(self) -> Path:
         return self.workspace.root / os.path.expanduser(self.settings.config.database)
@@ -63,23 +65,62 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
     return App(workspace, settings, redactor, Log(workspace.logs, redactor))
 
 
+def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catalog:
+    now, found = datetime.now(UTC), scan_tasks(workspace)
+    of_basis = basis(str(workspace.root), settings.variables)
+    kept = files.all_files(db) if db is not None else {}
+    trusted = db is not None and ticks.remembered_catalogue(db).startswith(of_basis)
+    catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
+    return replace(catalog, made_from=fingerprint(of_basis, found) or of_basis)
+
+
+def refresh(context: Context, now: datetime) -> Catalog:
+    """Bring the catalogue and the store up to date with the files."""
+    catalog = reject_past_dates(load(context.workspace, context.settings, context.db), context.db, now)
+    sync_catalog(context.db, catalog, now)
+    return catalog
+
+
+def leave_shortcut(context: Context) -> None:
+    """What the next tick must know before it has read the configuration. Where every tick has to tell a watcher, none is
+    idle."""
+    root, settings = context.workspace.root, context.settings
+    path = Path(shortcut_path(str(root)))
+    try:
+        if settings.config.ping_url:
+            path.unlink(missing_ok=True)
+            return
+        lines = [str(context.db.path), *settings.variables]
+        if not path.exists() or read_shortcut(str(root)) != lines:
+            replace_file(path, "".join(f"{line}\n" for line in lines).encode(), PRIVATE_FILE)
+    except (OSError, UnicodeError) as error:
+        context.log.warning("shortcut_not_left", error=str(error))
+
+
 def reject_past_dates(catalog: Catalog, db: Database, now: datetime) -> Catalog:
     """`on DATE` is an error if it had passed before anybody saw it."""
     if not past_dates(catalog, now):
         return catalog
-    met = {known.task_id.lower(): (known.schedule, known.timezone) for known in tasks.remembered(db) if known.enabled}
+    met = {key: (known.schedule, known.timezone) for key, known in tasks.remembered(db).items() if known.enabled}
     return without_past_dates(catalog, met, now)
 
 
-def sync_catalog(db: Database, catalog: Catalog, now: datetime) -> None:
+def sync_catalog(db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False) -> None:
     """Let the store know the task files as they are; with duplicates nobody knows which is meant."""
-    if not catalog.duplicates:
-        tasks.sync(db, catalog, now, boot_id())
+    known = not catalog.read and not catalog.removed and ticks.remembered_catalogue(db) == catalog.made_from
+    if known or catalog.duplicates:
+        return
+    with db.transaction() as connection:
+        files.write(connection, catalog.read, catalog.removed)
+        tasks.sync(connection, catalog, now, boot_id(), rebuilt=rebuilt)
+        ticks.remember_catalogue(connection, catalog.made_from)
 
 
 def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, Facts]:
     """What a tick would know of the tasks now, files edited since the last one included; nothing is changed. By
     lower-case id."""
+    if not (catalog.read or catalog.removed):
+        return tasks.all_facts(db)
     with db.rehearsal():
         sync_catalog(db, catalog, now)
         return tasks.all_facts(db)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 
 from lib.chains import chain_problems
 from lib.errors import Exit, TickdownError
 from lib.near import nearest
+from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.workspace import UnsafeFile, Workspace, read_checked
@@ -20,15 +22,37 @@ from lib.yamltree import Problem
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TaskFile:
-    """One file: the task in it, or why it is rejected."""
+    """One file: the task in it, or why it is rejected. A task that the store has kept is read from there when it is asked
+    for."""
 
     path: str
-    task: Task | None
-    problems: tuple[Problem, ...]
-    task_id: str | None = None
+    stamp: str = UNTRUSTED
     digest: str = ""
+    task_id: str | None = None
+    problems: tuple[Problem, ...] = ()
+    parsed: Task | None = None
+    stored: str | None = None
+    read_stored: Callable[[str], Task] | None = None
+    chained: bool = False  # it comes after others
+    dated: bool = False  # it is to run on one given day
+
+    @property
+    def task(self) -> Task | None:
+        if self.parsed is None and self.stored is not None and self.read_stored is not None:
+            self.parsed = self.read_stored(self.stored)
+        return self.parsed
+
+    @property
+    def is_valid(self) -> bool:
+        return self.parsed is not None or self.stored is not None
+
+    def rejected(self, field_name: str, message: str) -> TaskFile:
+        """The same, with a problem that only the other files or the clock show."""
+        assert self.task is not None
+        problem = Problem(self.task.lines.get(field_name, 1), field_name, message)
+        return replace(self, parsed=None, stored=None, problems=(*self.problems, problem))
 
     @property
     def errors(self) -> list[str]:
@@ -39,29 +63,51 @@ class TaskFile:
         return [problem.at(self.path) for problem in self.problems if problem.warning]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Catalog:
     files: tuple[TaskFile, ...]
     loaded_at: datetime = LONG_AGO
+    read: tuple[
+        TaskFile, ...
+    ] = ()  # those that the store had not known as they are, before they were compared with others
+    removed: tuple[str, ...] = ()  # paths that the store still knows
+    made_from: str = ""  # the fingerprint of all that it was made from
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether every file can be trusted to have another stamp once it is changed again."""
+        return " " in self.made_from
 
     @property
     def tasks(self) -> list[Task]:
         return [file.task for file in self.files if file.task is not None]
 
-    @property
-    def by_id(self) -> dict[str, Task]:
-        """By lower-case id."""
-        return {task.id.lower(): task for task in self.tasks}
+    @cached_property
+    def _by_id(self) -> dict[str, TaskFile]:
+        return {file.task_id.lower(): file for file in self.files if file.task_id and file.is_valid}
+
+    def get(self, task_id: str) -> Task | None:
+        """The valid task of this id, in whatever case."""
+        file = self._by_id.get(task_id.lower())
+        return file.task if file is not None else None
+
+    def __contains__(self, task_id: str) -> bool:
+        return task_id.lower() in self._by_id
+
+    def followers(self, task_id: str) -> list[Task]:
+        """Those that come after a task."""
+        chained = (file.task for file in self.files if file.chained)
+        return [task for task in chained if task is not None and task_id.lower() in map(str.lower, task.after)]
 
     def rejects(self, path: str) -> bool:
         """Whether a file is there but can't be used: broken itself, or in a folder that can't be read."""
         return any(path == file.path or path.startswith(f"{file.path}/") for file in self.rejected)
 
-    @property
+    @cached_property
     def rejected(self) -> list[TaskFile]:
-        return [file for file in self.files if file.task is None]
+        return [file for file in self.files if not file.is_valid]
 
-    @property
+    @cached_property
     def duplicates(self) -> dict[str, list[str]]:
         """Ids that more than one file claims, also a file that is rejected for something else."""
         paths: dict[str, list[str]] = {}
@@ -99,31 +145,49 @@ def unknown_id(task_id: str, known: Iterable[str]) -> TickdownError:
     return TickdownError(f"no task {task_id!r}{hint}", Exit.UNKNOWN_ID)
 
 
-def load_catalog(workspace: Workspace, known: Surroundings) -> Catalog:
-    now = datetime.now(UTC)
-    files = [load_file(path, workspace, known) for path in find_files(workspace.tasks)]
-    return Catalog(tuple(sorted(_chained(files), key=lambda file: file.path)), now)
+def catalog_of(
+    found: Iterable[tuple[str, str]],
+    workspace: Workspace,
+    known: Surroundings,
+    kept: Mapping[str, TaskFile],
+    now: datetime,
+    *,
+    trusted: bool = True,
+) -> Catalog:
+    """`kept` are the files as the store remembers them: if it can be trusted, what has the same stamp is not read again."""
+    reader = FileReader(workspace, known)
+    files: list[TaskFile] = []
+    read: list[TaskFile] = []
+    prefix = f"{workspace.root}/"
+    for path, stamp in found:
+        file = kept.get(path.removeprefix(prefix))
+        if file is None or not trusted or stamp == UNTRUSTED or file.stamp != stamp:
+            file = reader.read(path, stamp)
+            read.append(file)
+        files.append(file)
+    files.sort(key=lambda file: file.path)
+    removed = kept.keys() - {file.path for file in files} if len(files) - len(read) < len(kept) else ()
+    return Catalog(tuple(_chained(files)), now, tuple(read), tuple(removed))
 
 
 def _chained(files: list[TaskFile]) -> list[TaskFile]:
     """Reject those whose `after` leads nowhere or in a circle."""
-    tasks = [file.task for file in files if file.task is not None]
-    if not any(task.after for task in tasks):
+    after = {task.id: task.after for file in files if file.chained and (task := file.task) is not None}
+    if not after:
         return files
-    others = [file.task_id for file in files if file.task is None and file.task_id]
-    problems = chain_problems(tasks, others, all_known=all(file.task_id for file in files))
-    wrong = {task.path: problems[task.id.lower()] for task in tasks if task.id.lower() in problems}
-    return [_rejected(file, "after", wrong[file.path]) if file.path in wrong else file for file in files]
-
-
-def _rejected(file: TaskFile, field: str, message: str) -> TaskFile:
-    assert file.task is not None
-    problem = Problem(file.task.lines.get(field, 1), field, message)
-    return replace(file, task=None, problems=(*file.problems, problem))
+    ids = [file.task_id for file in files if file.task_id]
+    usable = [file.task_id for file in files if file.task_id and file.is_valid]
+    problems = chain_problems(after, usable, ids, all_known=len(ids) == len(files))
+    return [
+        file.rejected("after", problems[file.task_id.lower()])
+        if file.chained and file.task_id and file.is_valid and file.task_id.lower() in problems
+        else file
+        for file in files
+    ]
 
 
 def past_dates(catalog: Catalog, now: datetime) -> bool:
-    return any(_date_passed(task, now) for task in catalog.tasks)
+    return any(_date_passed(file, now) for file in catalog.files)
 
 
 def without_past_dates(catalog: Catalog, met: Mapping[str, tuple[str, str]], now: datetime) -> Catalog:
@@ -131,80 +195,99 @@ def without_past_dates(catalog: Catalog, met: Mapping[str, tuple[str, str]], now
     lower-case id: their date was yet to come then, and what was missed is caught up as the task says."""
     files = []
     for file in catalog.files:
-        task = file.task
-        known = met.get(task.id.lower()) if task is not None else None
-        if task is not None and _date_passed(task, now) and known != (task.schedule.text, task.timezone):
+        task = file.task if _date_passed(file, now) else None
+        if task is not None and met.get(task.id.lower()) != (task.schedule.text, task.timezone):
             message = f"{task.schedule.text!r} is in the past; give a date to come, or `enabled: false`"
-            file = _rejected(file, "schedule", message)
+            file = file.rejected("schedule", message)
         files.append(file)
     return replace(catalog, files=tuple(files))
 
 
-def _date_passed(task: Task, now: datetime) -> bool:
-    schedule = task.schedule
-    dated = task.enabled and isinstance(schedule, OneShot) and schedule.once.day is not None
-    return dated and isinstance(schedule, OneShot) and schedule.moment(now) <= now
+def _date_passed(file: TaskFile, now: datetime) -> bool:
+    if not file.dated or (task := file.task) is None:
+        return False
+    return isinstance(task.schedule, OneShot) and task.schedule.moment(now) <= now
 
 
-def find_files(folder: Path, *, is_top: bool = True) -> Iterator[Path]:
-    """Every `*.md` below a folder, except README.md and names that begin with `.` or `_`. Linked folders are not
-    entered: they could lead out of the workspace, or in a circle. A subfolder that can't be read comes as itself, to be
-    rejected; what disappears meanwhile is not there."""
+def _is_dated(task: Task) -> bool:
+    return task.enabled and isinstance(task.schedule, OneShot) and task.schedule.once.day is not None
+
+
+def scan_tasks(workspace: Workspace) -> list[tuple[str, str]]:
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return list(scan(str(workspace.tasks)))
     except FileNotFoundError:
-        if is_top:
-            raise TickdownError(f"{folder}: no such folder") from None
-        return
+        raise TickdownError(f"{workspace.tasks}: no such folder") from None
     except OSError as error:
-        if is_top:
-            raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
-        yield folder
-        return
-    for entry in entries:
-        if entry.name.startswith((".", "_")):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from find_files(Path(entry.path), is_top=False)
-        elif is_task_file(entry.name):
-            yield Path(entry.path)
+        raise TickdownError(f"{workspace.tasks}: can't be read: {error.strerror}") from None
 
 
-def is_task_file(name: str) -> bool:
-    return name.endswith(".md") and name != "README.md" and not name.startswith((".", "_"))
+def find_files(folder: Path) -> Iterator[Path]:
+    """Every task file below a folder, in order."""
+    try:
+        found = sorted(path for path, _ in scan(str(folder)))
+    except OSError as error:
+        raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
+    return map(Path, found)
 
 
 def load_file(path: Path, workspace: Workspace, known: Surroundings) -> TaskFile:
-    shown = workspace.relative(path).encode("utf-8", "backslashreplace").decode()
-    content, message = read_hostile(path, workspace.root)
-    if not message and shown != workspace.relative(path):
-        message = "its name is not valid UTF-8; rename it"
-    if message:
-        return TaskFile(shown, None, (Problem(1, "", message),), digest=_digest(message.encode()))
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        problem = Problem(line, "", f"not valid UTF-8 (byte {error.start})")
-        return TaskFile(shown, None, (problem,), digest=_digest(content))
-    task, problems, task_id = parse_task(text, shown, known)
-    return TaskFile(shown, task, tuple(problems), task_id, _digest(content))
+    return FileReader(workspace, known).read(str(path))
 
 
-def read_hostile(path: Path, root: Path) -> tuple[bytes, str]:
-    """The bytes of a task file, or the reason why it is not even read."""
-    try:
-        real = path.resolve(strict=True)
-    except (OSError, RuntimeError) as error:
-        return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
-    if path.is_relative_to(root) and not real.is_relative_to(root):
-        return b"", "is, or lies behind, a link that leaves the workspace; put the file itself here"
-    try:
-        return read_checked(real, {0, os.geteuid(), root.stat().st_uid}), ""
-    except UnsafeFile as error:
-        return b"", str(error)
-    except OSError as error:
-        return b"", f"can't be read: {error.strerror}"
+class FileReader:
+    """Reads task files of one workspace, one after another."""
+
+    def __init__(self, workspace: Workspace, known: Surroundings) -> None:
+        self._workspace, self._known = workspace, known
+        self._root = str(workspace.root)
+        self._real_folders: dict[str, str] = {}
+
+    def read(self, path: str, stamp: str = UNTRUSTED) -> TaskFile:
+        relative = path.removeprefix(f"{self._root}/")
+        shown = relative.encode("utf-8", "backslashreplace").decode()
+        if shown != relative:
+            message = "its name is not valid UTF-8; rename it"
+            return TaskFile(shown, digest=_digest(message.encode()), problems=(Problem(1, "", message),))
+        content, message = self._content(path)
+        if message:
+            return TaskFile(shown, stamp, _digest(message.encode()), problems=(Problem(1, "", message),))
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = content.count(b"\n", 0, error.start) + 1
+            problem = Problem(line, "", f"not valid UTF-8 (byte {error.start})")
+            return TaskFile(shown, stamp, _digest(content), problems=(problem,))
+        task, problems, task_id = parse_task(text, shown, self._known)
+        return TaskFile(
+            shown, stamp, _digest(content), task_id, tuple(problems), task,
+            chained=task is not None and bool(task.after), dated=task is not None and _is_dated(task),
+        )  # fmt: skip
+
+    def _content(self, path: str) -> tuple[bytes, str]:
+        """The bytes of a task file, or the reason why it is not even read."""
+        folder, name = os.path.split(path)
+        try:
+            if folder not in self._real_folders:
+                self._real_folders[folder] = os.path.realpath(folder, strict=True)
+            real = os.path.join(self._real_folders[folder], name)
+            if os.path.islink(real):
+                real = os.path.realpath(real, strict=True)
+        except (OSError, RuntimeError) as error:
+            return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
+        inside = f"{self._root}/"
+        if path.startswith(inside) and not real.startswith(inside):
+            return b"", "is, or lies behind, a link that leaves the workspace; put the file itself here"
+        try:
+            return read_checked(real, {0, os.geteuid(), self._owner}), ""
+        except UnsafeFile as error:
+            return b"", str(error)
+        except OSError as error:
+            return b"", f"can't be read: {error.strerror}"
+
+    @cached_property
+    def _owner(self) -> int:
+        return os.stat(self._root).st_uid
 
 
 def _digest(content: bytes) -> str:

@@ -2,34 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 
 from lib.near import suggestion
-from lib.task import Task
 
 _MOST_NAMES = 12  # of a circle, in a message
 
 
-def chain_problems(tasks: Iterable[Task], other_ids: Collection[str], *, all_known: bool) -> dict[str, str]:
-    """What is wrong with `after`, by lower-case id of the task. `other_ids` are those of rejected files; with
-    `all_known` false there are files whose ids nobody can tell, and a name that is not found may be one of them."""
-    by_id = {task.id.lower(): task for task in tasks}
-    names = [*(task.id for task in by_id.values()), *other_ids]
-    known = {name.lower() for name in names}
+def chain_problems(
+    after: Mapping[str, Collection[str]], usable: Collection[str], ids: Collection[str], *, all_known: bool
+) -> dict[str, str]:
+    """What is wrong with `after`, by lower-case id of the task. `after` are the names that tasks come after, by id; `usable`
+    the ids of all tasks that can run, `ids` those of rejected files too. With `all_known` false there are files whose ids
+    nobody can tell, and a name that is not found may be one of them."""
+    written = {name.lower(): name for name in usable}
+    known = {name.lower() for name in ids}
+    links = {task_id.lower(): [name.lower() for name in names] for task_id, names in after.items()}
+    graph = {name: [other for other in links.get(name, ()) if other in written] for name in _reached(links, written)}
     problems = {}
-    graph = {task_id: [name.lower() for name in task.after if name.lower() in by_id] for task_id, task in by_id.items()}
     for cycle in _circles(graph):
         for start, step in enumerate(cycle):
             shown = [cycle[(start + ahead) % len(cycle)] for ahead in range(min(len(cycle), _MOST_NAMES))]
-            problems[step] = _circle_message([by_id[other].id for other in shown], len(cycle))
+            problems[step] = _circle_message([written[other] for other in shown], len(cycle))
     if all_known:
-        near = cache(lambda name: suggestion(name, names))
-        for task_id, task in by_id.items():
-            unknown = [name for name in task.after if name.lower() not in known]
+        near = cache(lambda name: suggestion(name, ids))
+        for task_id, names in after.items():
+            unknown = [name for name in names if name.lower() not in known]
             if unknown:
-                problems[task_id] = f"there is no task {unknown[0]!r}{near(unknown[0])}"
+                problems[task_id.lower()] = f"there is no task {unknown[0]!r}{near(unknown[0])}"
     return problems
+
+
+def _reached(links: Mapping[str, list[str]], written: Collection[str]) -> set[str]:
+    """The tasks that have to do with a chain at all."""
+    return {name for task_id, names in links.items() for name in (task_id, *names) if name in written}
 
 
 def _circle_message(names: list[str], length: int) -> str:

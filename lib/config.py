@@ -13,7 +13,7 @@ from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
 from lib.near import suggestion
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
-from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file
+from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file, variables_in
 from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
@@ -80,6 +80,7 @@ class Settings:
     config: Config
     environment: Mapping[str, str]
     env_file: Mapping[str, str]
+    variables: tuple[str, ...] = ()  # that config.yaml refers to
 
 
 class SettingsError(TickdownError):
@@ -98,9 +99,10 @@ def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) 
     from_file, env_problems = parse_env(env_text)
     lines += [f".env:{number}: {message}" for number, message in env_problems]
     environment = {**from_file, **process_environment}
-    config, problems = parse_config(_text_of(workspace.config_file, lines), environment)
+    text = _text_of(workspace.config_file, lines)
+    config, problems = parse_config(text, environment)
     lines += [problem.at("config.yaml") for problem in problems]
-    settings = Settings(config, environment, from_file)
+    settings = Settings(config, environment, from_file, variables_in(text))
     if lines:
         raise SettingsError(lines, settings)
     return settings

@@ -9,15 +9,14 @@ import traceback
 from datetime import UTC, datetime
 
 from lib import messages
-from lib.app import App, app_with, make_app
+from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.heal import take_back_orphaned
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
-from lib.process import boot_id
-from lib.store import outbox, tasks
+from lib.store import outbox
 from lib.store.database import is_damage, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.workspace import Workspace
@@ -78,7 +77,7 @@ def replace_and_report(app: App, error: str) -> Exit:
         print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
         return Exit.FAILED
     db = app.database()
-    tasks.sync(db, app.catalog(), now, boot_id(), rebuilt=True)
+    sync_catalog(db, app.catalog(db), now, rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)
     app.log.error("database_damaged", error=error, set_aside=str(aside))

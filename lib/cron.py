@@ -79,7 +79,11 @@ _FIELDS = (
 
 def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     words = line.split()
-    parsed = [_parse_field(spec, word, task_id) for spec, word in zip(_FIELDS, words, strict=True)]
+    # Only `H` depends on the task; everything else that one line says, others have said before.
+    parsed = [
+        _parse_field(spec, word, task_id if "h" in word.lower() else "")
+        for spec, word in zip(_FIELDS, words, strict=True)
+    ]
     minute, hour, day, month, _ = (",".join(values) for values in parsed)
     both_days = words[2].startswith("*") or words[4].startswith("*")
     # croniter takes plain weekdays or numbered ones (`1#2`) in one expression, not both.
@@ -90,7 +94,9 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     else:
         candidates = [f"{minute} {hour} {day} {month} *"]
         candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
-    expressions = tuple(line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days))
+    expressions = tuple(
+        line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days)
+    )
     if not expressions:
         raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
     return Cron(
@@ -98,12 +104,13 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
         zone=zone,
         expressions=expressions,
         follows_elapsed_time=words[0].startswith("*") or words[1].startswith("*"),
-        parts=tuple(map(tuple, parsed)),
+        parts=tuple(parsed),
         both_days=both_days,
     )
 
 
-def _parse_field(spec: _Field, word: str, task_id: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _parse_field(spec: _Field, word: str, task_id: str) -> tuple[str, ...]:
     """One field as the list of its numbers (and `l` or `1#2` where the calendar must decide)."""
     special: list[str] = []
     numbers: set[int] = set()
@@ -119,8 +126,8 @@ def _parse_field(spec: _Field, word: str, task_id: str) -> list[str]:
     if spec.name == "day of week":
         numbers = {number % 7 for number in numbers}
     if spec.name.startswith("day") and len(numbers) == (7 if spec.name == "day of week" else 31):
-        return ["*"]  # croniter would take the full list for a restriction
-    return [str(number) for number in sorted(numbers)] + special
+        return ("*",)  # croniter would take the full list for a restriction
+    return (*(str(number) for number in sorted(numbers)), *special)
 
 
 def _parse_part(spec: _Field, part: str, word: str, task_id: str) -> range | list[int]:
@@ -180,7 +187,8 @@ def _first_day(days: tuple[str, ...], midnight: datetime) -> datetime:
     """The first matching day from one on; its midnight. Tasks share most of their days, if not their times."""
     if _EVERY_DAY in days:
         return midnight
-    return min(_engine(day, midnight - _SECOND).get_next(datetime) for day in days)
+    found: list[datetime] = [_engine(day, midnight - _SECOND).get_next(datetime) for day in days]
+    return min(found)
 
 
 def _engine(days: str, start: datetime) -> Any:

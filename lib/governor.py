@@ -413,6 +413,43 @@ def _not_too_early(event: Candidate, task: Task, facts: Facts) -> Candidate:
     return event
 
 
+# --- when to look ----------------------------------------------------------------------------------------------
+
+
+def look_again(now: datetime, task: Task, facts: Facts, boot_id: str) -> datetime | None:
+    """Before this moment `plan` has nothing to do about the task, as long as nothing about it changes; None: at no time.
+    It may be early, and then the task is looked at in vain; it must not be late."""
+    if not task.enabled:
+        return None
+    if facts.closing is not None or facts.missing_agent is not None:
+        return now  # until its file says so, until its agent is there
+    return min(_moments(now, task, facts, boot_id), default=None)
+
+
+def _moments(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[datetime]:
+    schedule = task.schedule
+    match schedule:
+        case Cron():
+            yield next_occurrence(schedule, _settled_until(facts))
+        case Interval() if not facts.running:
+            yield _clamped(_interval_baseline(schedule, facts), task, facts).at
+        case OneShot():
+            at = schedule.moment(facts.anchored_at or facts.armed_at)
+            if at > _settled_until(facts):
+                yield at
+        case Reboot() if boot_id != facts.boot_id and not facts.running:
+            yield now
+    yield from (hint.until for hint in facts.hints if hint.until is not None)
+    interval, moment = _hints(facts)
+    for event in (_interval_event(interval, facts), _moment_event(moment)):
+        if event is not None:
+            yield _clamped(event, task, facts).at
+    latest = _latest_start(task, facts)
+    if latest is not None and not facts.running:
+        yield latest
+    yield from (extra.at for extra in _extras(task, facts))
+
+
 # --- when next -------------------------------------------------------------------------------------------------
 
 

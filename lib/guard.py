@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lib.catalog import is_task_file
+from lib.scan import is_task_file
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
 

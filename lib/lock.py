@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 
 from lib.errors import TickdownError
+from lib.instants import from_store, to_store
 from lib.model import Owner
 from lib.process import boot_id
-from lib.times import from_store, to_store
 from lib.workspace import PRIVATE_FILE, make_private_dir
 
 

@@ -342,6 +342,7 @@ class Facts:
     probation: Probation | None = None
     hints: tuple[Hint, ...] = ()
     chained: Chained | None = None
+    revision: int = field(default=0, compare=False)  # another one whenever any of this is written
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,23 +16,16 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from lib import machine
 from lib.model import Owner
 
 PIPE_BYTES = 1 << 20
-
-
-@cache
-def boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+boot_id = cache(machine.boot_id)
+host_name = cache(machine.host_name)
 
 
 def time_of_boot() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-@cache
-def host_name() -> str:
-    return os.uname().nodename
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,20 +32,20 @@ GIVE_UP_AFTER = 30.0
 
 def recover(
     context: Context,
-    tasks: dict[str, Task],
+    find: Callable[[str], Task | None],
     now: datetime,
     monotonic: float,
     add: Callable[[Job], None],
     only: str | None = None,
 ) -> None:
     """Look at every run that says it is running on this host, or under a name that nobody answers to any more (a
-    machine can be renamed, a container made anew). `tasks` by lower-case id; `only` this run."""
+    machine can be renamed, a container made anew). `only` this run."""
     for run in runs.running_runs(context.db):
         if only is not None and run.run_id != only:
             continue
         if run.owner is None or run.owner == context.owner or (run.host != host_name() and not _lease_over(run, now)):
             continue
-        task = tasks.get(run.task_id.lower()) or _stand_in(run)
+        task = find(run.task_id) or _stand_in(run)
         if not task.enabled and run.source is not Source.MANUAL:
             task = replace(task, rerun_interrupted=False)  # switched off meanwhile: it is not started again
         holder = read_holder(context.workspace.locks, run.task_id)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from lib.cron import Cron, ScheduleError, next_occurrence, parse_cron
+from lib.instants import to_milliseconds
 from lib.phrases import Once, is_phrase, read_phrase
-from lib.times import parse_duration, to_milliseconds
+from lib.times import parse_duration
 
 LONGEST_TEXT = 500  # a cron line that lists every value of every field fits
 SHORTHANDS = {

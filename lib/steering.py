@@ -12,13 +12,13 @@ from lib.comments import Action, Wish
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import is_spent, paused
+from lib.instants import to_milliseconds
 from lib.model import Comment, Facts, Hint, HintKind
 from lib.process import boot_id
 from lib.remarks import act_on
 from lib.schedule import OneShot
 from lib.store import comments, hints, tasks
 from lib.task import Task
-from lib.times import to_milliseconds
 from lib.views import when
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import signal
 import time
 import traceback
@@ -11,11 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
-from pathlib import Path
 
 from lib import messages
-from lib.app import facts_as_synced, reject_past_dates, sync_catalog
-from lib.catalog import Catalog, TaskFile, load_catalog, load_file
+from lib.app import facts_as_synced, leave_shortcut, refresh
+from lib.catalog import Catalog, TaskFile, load_file
 from lib.closing import write_closing
 from lib.comments import Action, understood
 from lib.context import Context
@@ -23,10 +21,12 @@ from lib.cron import Cron
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
-from lib.governor import Plan, Unrun, baseline_due, chain_due, plan, spread_catch_ups
+from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
 from lib.heal import place_of
 from lib.housekeeping import prune_daily
+from lib.idle import OUTAGE_AFTER
 from lib.lock import TaskLock
+from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
@@ -45,8 +45,6 @@ from lib.terminal import one_line
 from lib.times import in_words
 from lib.zones import get_zone
 
-# Cron comes every minute; five without it are an outage.
-OUTAGE_AFTER = timedelta(minutes=5)
 LOOK_FOR_SLOT_EVERY = 1.0
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
@@ -60,6 +58,13 @@ class Decision:
     task: Task
     facts: Facts
     plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class NotBefore:
+    """There is nothing to decide about a task before this moment; None: at no time."""
+
+    moment: datetime | None
 
 
 @dataclass(slots=True)
@@ -134,11 +139,9 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
 
 
 class Tick:
-    def __init__(
-        self, context: Context, catalog: Catalog, every: timedelta | None, tell: Callable[[str], None]
-    ) -> None:
-        self.context, self.catalog, self.every = context, catalog, every
-        self.tell = tell
+    def __init__(self, context: Context, every: timedelta | None, tell: Callable[[str], None]) -> None:
+        self.context, self.every, self.tell = context, every, tell
+        self.catalog = Catalog(())
         self.report = Report(datetime.now(UTC))
         self.queue: list[Queued] = []
         self.supervisor = Supervisor(context.db, self._job_done)
@@ -151,7 +154,10 @@ class Tick:
         pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
         pinger.send("/start")
         with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
-            ticks.beat(context.db, context.owner.host, context.owner.pid, self.report.started_at, self._outage)
+            owner, now = context.owner, self.report.started_at
+            if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
+                tasks.clock_set_back(context.db, now)
+                ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             self._pass()
             self._work()
             if not self.supervisor.stopping:
@@ -174,10 +180,19 @@ class Tick:
         if self.supervisor.stopping:
             return
         try:
-            prune_daily(context, now)
+            if prune_daily(context, now):
+                self._take_stock(now)
         except OSError as error:
             context.log.error("prune_failed", error=str(error))
+        if not self.report.duplicates:
+            self._settle(now)
         context.log.rotate()
+
+    def _take_stock(self, now: datetime) -> None:
+        """Once a day nothing is taken on trust: every file is read and every task is looked at, whatever is remembered."""
+        if len(self.catalog.read) < len(self.catalog.files):
+            ticks.forget_catalogue(self.context.db)
+            self.catalog = refresh(self.context, now)
 
     def _settle_exit_code(self) -> None:
         if self.supervisor.received is not None:
@@ -198,46 +213,78 @@ class Tick:
     def _pass(self) -> None:
         """Bring everything up to date and queue what is due. `--every` does this again within the minute."""
         context, now = self.context, datetime.now(UTC)
-        if self._passes_done:
-            try:
-                self._load_catalog(now)
-            except TickdownError as error:  # what runs must still be looked after; a next tick will say what is wrong
-                context.log.error("catalog", error=str(error))
+        try:
+            self.catalog = refresh(context, now)
+        except TickdownError as error:
+            if not self._passes_done:
+                raise
+            context.log.error("catalog", error=str(error))  # what runs must still be looked after
         self._passes_done += 1
         self._report_broken_files(now)
         self.report.duplicates = self.catalog.duplicate_lines()
         if self.report.duplicates:
             self._refuse_duplicates(now)
             return
-        sync_catalog(context.db, self.catalog, now)
+        leave_shortcut(context)
         if self._heed_comments(now):
-            self._load_catalog(now)
-            sync_catalog(context.db, self.catalog, now)
-        hints.clear_expired_hints(context.db, self.catalog.by_id, context.owner.host, now)
+            self.catalog = refresh(context, now)
+        hints.clear_expired_hints(context.db, self.catalog.get, context.owner.host, now)
         self._recover(now)
-        facts = tasks.all_facts(context.db)
-        self._tell_of_a_clock_ahead(facts, now)
-        for task in self.catalog.tasks:
-            if (fact := facts.get(task.id.lower())) and fact.closing:
-                write_closing(context, task, now)
-        decisions = [found for task in self.catalog.tasks if (found := self._decided(task, facts, now)) is not None]
+        self._tell_of_a_clock_ahead(now)
+        self._decide(now)
+
+    def _decide(self, now: datetime) -> None:
+        """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
+        facts = tasks.facts_to_look_at(self.context.db, now)
+        decisions: list[Decision] = []
+        later: list[tuple[Facts, datetime | None]] = []
+        for fact in facts.values():
+            task = self.catalog.get(fact.task_id)
+            if task is None:
+                continue
+            if fact.closing:
+                write_closing(self.context, task, now)
+            match self._decided(task, fact, now):
+                case Decision() as decision:
+                    decisions.append(decision)
+                case NotBefore(moment):
+                    later.append((fact, moment))
+        self._look_later(later)
         self._write_off_rejected(now, facts)
         for decision in decisions:
             self._write_off(decision, now)
         self._enqueue([decision for decision in decisions if decision.plan.starts], now)
 
-    def _load_catalog(self, now: datetime) -> None:
-        loaded = load_catalog(self.context.workspace, self.context.settings.config.surroundings())
-        self.catalog = reject_past_dates(loaded, self.context.db, now)
-
-    def _decided(self, task: Task, facts: dict[str, Facts], now: datetime) -> Decision | None:
+    def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
-            return decide(now, task, facts, boot_id(), self._hindrance(task, facts.get(task.id.lower()), now))
+            hindered = self._hindrance(task, facts, now)
+            moment = look_again(now, task, facts, boot_id())
+            if moment is None or moment > now:
+                return NotBefore(moment)
+            return Decision(task, facts, plan(now, task, facts, boot_id(), hindered))
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             self.context.log.error("not_decided", task_id=task.id, traceback=traceback.format_exc())
             alert = messages.not_decided_alert(task, f"{type(error).__name__}: {error}")
             outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
             return None
+
+    def _look_later(self, later: list[tuple[Facts, datetime | None]]) -> None:
+        """Only if the files are still those that this tick knows: what another one has read since, it must look at. Asked
+        after the facts were read, and from then on their revision tells."""
+        if self.catalog.is_settled and ticks.remembered_catalogue(self.context.db) == self.catalog.made_from:
+            tasks.look_later(self.context.db, later)
+
+    def _settle(self, now: datetime) -> None:
+        """Once this tick has done what it could: when is somebody to look again at what it has touched?"""
+        known = tasks.remembered(self.context.db) if self.catalog.rejected else {}
+        later: list[tuple[Facts, datetime | None]] = []
+        for key, facts in tasks.facts_to_look_at(self.context.db, now).items():
+            task = self.catalog.get(key) or self._rejected_task(known.get(key))
+            try:
+                later.append((facts, look_again(now, task, facts, boot_id()) if task is not None else None))
+            except Exception:  # a bug that was told of when it was decided
+                continue
+        self._look_later(later)
 
     def _hindrance(self, task: Task, facts: Facts | None, now: datetime) -> SkipReason | None:
         """A task whose agent can't be found is paused until it can, and somebody is told once."""
@@ -257,7 +304,7 @@ class Tick:
         """Plain commands that need not wait for the next run: /pause, /resume, /run. True if a file may have changed."""
         obeyed = False
         for key, unread in comments.unread(self.context.db).items():
-            task = self.catalog.by_id.get(key)
+            task = self.catalog.get(key)
             if task is None:
                 continue
             for comment, wish in understood(unread, task.zone, now):
@@ -314,22 +361,24 @@ class Tick:
 
     def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
         """A task whose file broke is still due; its occurrences say that they could not run."""
-        if not self.catalog.rejected:
+        if not self.catalog.rejected or not facts:
             return
-        for known in tasks.remembered(self.context.db):
-            fact = facts.get(known.task_id.lower())
-            if fact is None or fact.closing or not known.enabled:
-                continue
-            if self.catalog.rejects(known.path):
-                self._write_off_one_rejected(known, fact, now)
+        for key, known in tasks.remembered(self.context.db).items():
+            task = self._rejected_task(known) if key in facts and not facts[key].closing else None
+            if task is not None:
+                self._write_off_one_rejected(task, facts[key], now)
 
-    def _write_off_one_rejected(self, known: Remembered, facts: Facts, now: datetime) -> None:
+    def _rejected_task(self, known: Remembered | None) -> Task | None:
+        """What is known of a task whose file can't be used now; None if it has another reason not to be there."""
+        if known is None or not known.enabled or known.task_id in self.catalog or not self.catalog.rejects(known.path):
+            return None
         zone = get_zone(known.timezone)
         try:
-            schedule = parse_schedule(known.schedule, known.task_id, zone)
+            return Task(known.task_id, parse_schedule(known.schedule, known.task_id, zone), zone, known.path)
         except ValueError:
-            return
-        task = Task(known.task_id, schedule, zone, known.path)
+            return None
+
+    def _write_off_one_rejected(self, task: Task, facts: Facts, now: datetime) -> None:
         pending = baseline_due(now, task, facts, boot_id()) or chain_due(task, facts)
         if pending is None or pending.all.last > now:
             return
@@ -353,19 +402,19 @@ class Tick:
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
         self.queue.clear()
 
-    def _tell_of_a_clock_ahead(self, facts: dict[str, Facts], now: datetime) -> None:
+    def _tell_of_a_clock_ahead(self, now: datetime) -> None:
         """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
         silent for that long, and somebody must know."""
-        on_the_clock = (task.id for task in self.catalog.tasks if isinstance(task.schedule, Cron))
-        last = {task_id: facts[task_id.lower()].last_occurrence for task_id in on_the_clock if task_id.lower() in facts}
-        ahead = {task_id: at for task_id, at in last.items() if at is not None and at > now + CLOCK_AHEAD}
+        taken = tasks.taken_up_ahead(self.context.db, now + CLOCK_AHEAD)
+        found = {task_id: self.catalog.get(task_id) for task_id in taken}
+        ahead = {task.id: taken[key] for key, task in found.items() if task and isinstance(task.schedule, Cron)}
         if ahead:
             until = f"{max(ahead.values()).astimezone(get_zone(self.context.settings.config.timezone)):%Y-%m-%d %H:%M}"
             alert = messages.clock_alert(sorted(ahead), until)
             outbox.add_alert_once_per(self.context.db, outbox.DAY, alert, now)
 
     def _recover(self, now: datetime) -> None:
-        recover(self.context, self.catalog.by_id, now, time.monotonic(), self.supervisor.add)
+        recover(self.context, self.catalog.get, now, time.monotonic(), self.supervisor.add)
 
     # --- running -----------------------------------------------------------------------------------------------
 
@@ -534,9 +583,9 @@ class Tick:
                 self.report.run_ids.append(job.run_id)
         if self.supervisor.stopping or self.report.duplicates:
             return
-        now, ended = datetime.now(UTC), job.task.id.lower()
-        following = [task for task in self.catalog.tasks if ended in map(str.lower, task.after)]
-        decided = [found for task in following if (found := self._decide_again(task, now)) is not None]
+        now = datetime.now(UTC)
+        followers = self.catalog.followers(job.task.id)
+        decided = [found for task in followers if (found := self._decide_again(task, now)) is not None]
         self._enqueue([decision for decision in decided if decision.plan.starts], now)
         if job.task.catch_up is CatchUp.ALL:
             self._enqueue_rest(job.task, now)
@@ -564,15 +613,3 @@ class Tick:
 
 def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:
     return queued.occurrence.at, -queued.decision.task.priority, queued.occurrence.task_id
-
-
-def machine_load() -> tuple[float | None, int | None]:
-    """The load of the last minute, and the memory that is free to use in KiB."""
-    memory = None
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                memory = int(line.split()[1])
-        return os.getloadavg()[0], memory
-    except (OSError, ValueError, IndexError):
-        return None, memory

@@ -94,24 +94,6 @@ def took(milliseconds: int | None) -> str:
     )
 
 
-def to_store(moment: datetime) -> str:
-    """UTC in a fixed width, so that text order is time order."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-
-
-def from_store(text: str) -> datetime:
-    return datetime.fromisoformat(text)
-
-
-def maybe_from_store(text: str | None) -> datetime | None:
-    return None if text is None else datetime.fromisoformat(text)
-
-
-def to_milliseconds(moment: datetime) -> datetime:
-    """Cut to what the store keeps, so that a moment equals itself after a round trip."""
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
 def iso(moment: datetime | None, zone: tzinfo) -> str | None:
     """ISO 8601 with offset, in the given zone; whole seconds where they are whole."""
     if moment is None:

@@ -132,14 +132,17 @@ class UnsafeFile(Exception):
     """A file that is not read; the message says why and what to do."""
 
 
-def read_checked(path: Path, owners: set[int]) -> bytes:
+def read_checked(path: Path | str, owners: set[int]) -> bytes:
     """The bytes of a file that only these users can have written. Opened once and judged by its descriptor; without
     O_NONBLOCK a named pipe would wait for a writer."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            _check(os.fstat(descriptor), owners)
-            content = os.read(descriptor, MAX_BYTES + 1)
+            info = os.fstat(descriptor)
+            _check(info, owners)
+            content = os.read(descriptor, info.st_size + 1)
+            if len(content) > info.st_size:  # it grows this very moment
+                content += os.read(descriptor, MAX_BYTES)
         finally:
             os.close(descriptor)
     except FileNotFoundError:
@@ -202,6 +205,9 @@ def _unquoted(value: str) -> str | None:
     return re.split(r"\s#", value, maxsplit=1)[0].rstrip()
 
 
+_REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
 def fill(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
     """Replace `${NAME}`; also the names that are not set."""
     missing: list[str] = []
@@ -211,7 +217,11 @@ def fill(text: str, environment: Mapping[str, str]) -> tuple[str, list[str]]:
             missing.append(match[1])
         return environment.get(match[1], "")
 
-    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value, text), missing
+    return _REFERENCE.sub(value, text), missing
+
+
+def variables_in(text: str) -> tuple[str, ...]:
+    return tuple(sorted(set(_REFERENCE.findall(text))))
 
 
 def who_am_i() -> str:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import scheduler
-from lib import config, task
+from lib import cli, config, task
 from lib.config import Config, parse_config
 from lib.model import (
     CatchUp,
@@ -32,7 +31,7 @@ CODE_WORDS = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"`([^`]+)`", PROSE
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
-    parser = scheduler.build_parser()
+    parser = cli.build_parser()
     action = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 

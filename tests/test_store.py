@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from lib.errors import TickdownError
+from lib.instants import to_store
 from lib.model import Alert, AlertKind, AlertStatus, ErrorClass, RunStatus, Source
 from lib.store import database as module
 from lib.store import outbox
 from lib.store.database import Database
 from lib.store.schema import MIGRATIONS
-from lib.times import to_store
 from tests.helpers import PROJECT, Workspace, start_together, wait_for
 
 

@@ -9,17 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lib.instants import from_store, to_milliseconds, to_store
 from lib.times import (
     checked_duration,
     duration_text,
-    from_store,
     in_words,
     iso,
     parse_duration,
     parse_moment,
     parse_size,
-    to_milliseconds,
-    to_store,
     took,
 )
 

@@ -50,20 +50,27 @@ RECORDED_WITHIN = 15.0
 def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool) -> Exit:
     if is_dry_run:
         now, db = datetime.now(UTC), app.database() if app.database_path().exists() else Database(None)
-        report = dry_run(app.context(db), reject_past_dates(app.catalog(), db, now), now)
+        report = dry_run(app.context(db), reject_past_dates(app.catalog(db), db, now), now)
         _show_decisions(app, screen, report)
         return report.exit_code
-    catalog = app.catalog()
-    if detach and not catalog.duplicates and _leave_to_child(app):
-        return done(screen, "", {"detached": True})
     try:
+        if detach and not _has_duplicates(app) and _leave_to_child(app):
+            return done(screen, "", {"detached": True})
         db = app.database()
     except DamagedDatabase as error:
         return replace_and_report(app, str(error))
-    catalog = reject_past_dates(catalog, db, datetime.now(UTC))
-    report = Tick(app.context(db), catalog, every, tell=_teller(screen)).run()
+    report = Tick(app.context(db), every, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)
     return report.exit_code
+
+
+def _has_duplicates(app: App) -> bool:
+    """Then the exit code must tell, so nothing is left to a child. The connection is closed: none may live on in a child."""
+    db = app.database()
+    try:
+        return bool(app.catalog(db).duplicates)
+    finally:
+        db.close()
 
 
 def _teller(screen: Screen) -> Callable[[str], None]:
@@ -374,7 +381,7 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
 
 def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
     with Supervisor(context.db, on_done=lambda job: None) as supervisor:
-        recover(context, catalog.by_id, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
+        recover(context, catalog.get, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
         while supervisor.jobs:
             supervisor.wait(None)
 

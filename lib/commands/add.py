@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.app import App, sync_catalog, task_view
-from lib.catalog import is_task_file
 from lib.cron import ScheduleError
 from lib.errors import Exit, TickdownError
 from lib.heal import note_own_edit
+from lib.scan import is_task_file
 from lib.schedule import OneShot, parse_schedule
 from lib.store import tasks
 from lib.task import Task, parse_task, valid_id

@@ -20,6 +20,7 @@ from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
 from lib.guard import scope_of
 from lib.heal import midnight, place_of, surrounds_of
+from lib.idle import OUTAGE_AFTER
 from lib.model import RunStatus, TicketKind
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
@@ -29,7 +30,6 @@ from lib.store.database import Database
 from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import one_line
-from lib.tick import OUTAGE_AFTER
 from lib.times import in_words
 from lib.views import Screen, usd
 from lib.workspace import Workspace, fill
@@ -105,7 +105,7 @@ def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskF
 def _whole_catalog(app: App, now: datetime) -> Catalog:
     """Also where the database can't be used: then nobody knows whether a date that has passed was seen in time."""
     try:
-        catalog = app.catalog()
+        catalog = app.catalog()  # every file is read: this is about what stands in them
     except TickdownError:
         return Catalog(())
     try:

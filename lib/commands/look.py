@@ -16,6 +16,7 @@ from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
 from lib.heal import midnight
+from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.schedule import OneShot
@@ -24,7 +25,7 @@ from lib.store.database import Database
 from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import PrintableStream, one_line
-from lib.times import duration_text, iso, maybe_from_store, parse_duration, parse_moment, took
+from lib.times import duration_text, iso, parse_duration, parse_moment, took
 from lib.views import (
     TASK_COLUMNS,
     Screen,
@@ -58,7 +59,7 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
         if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
     ]
     rejected = catalog.rejected if tag is None and state in (None, TaskState.REJECTED) else []
-    names = {known.path: known.task_id for known in tasks.remembered(db)} if rejected else {}
+    names = {known.path: known.task_id for known in tasks.remembered(db).values()} if rejected else {}
     if screen.as_json:
         screen.json([view.json() for view in views] + [rejected_json(file, names.get(file.path)) for file in rejected])
         return Exit.OK

@@ -10,6 +10,7 @@ from lib.closing import edit_file
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import forecast
+from lib.instants import to_milliseconds
 from lib.model import DisabledReason, Hint, HintKind
 from lib.phrases import read_moment
 from lib.process import boot_id
@@ -20,7 +21,7 @@ from lib.store.database import Database
 from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.terminal import one_line
-from lib.times import LONGEST, in_words, iso, parse_duration, to_milliseconds
+from lib.times import LONGEST, in_words, iso, parse_duration
 from lib.views import Screen, done, hint_json, hint_words, when
 from lib.workspace import who_am_i
 

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime
 
+from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Comment
 from lib.store.database import Database
-from lib.times import from_store, maybe_from_store, to_store
 
 
 def add_comment(

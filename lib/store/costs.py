@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
+from lib.instants import from_store, to_store
 from lib.store.database import Database
-from lib.times import from_store, to_store
 
 
 @dataclass(frozen=True, slots=True)

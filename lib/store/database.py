@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from lib.errors import TickdownError
+from lib.instants import to_store
 from lib.store.schema import MIGRATIONS
-from lib.times import to_store
 from lib.workspace import PRIVATE_FILE, make_dir
 
 BUSY_SECONDS = 60.0

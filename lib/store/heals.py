@@ -6,11 +6,11 @@ import json
 import sqlite3
 from datetime import datetime
 
+from lib.instants import from_store, to_store
 from lib.ladder import MOST_HEALS_A_DAY, NoHeal
 from lib.model import HealRow, HealStatus, HealVerdict, Owner, Rung
 from lib.store import runs
 from lib.store.database import Database
-from lib.times import from_store, to_store
 
 
 def start(

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from lib.governor import Unrun, settles
+from lib.instants import to_store
 from lib.model import Hint, RunStatus, Source
 from lib.store import tasks
 from lib.store.database import Database
 from lib.store.runs import insert_unrun
 from lib.task import Task
-from lib.times import to_store
 
 
 def give_hints(db: Database, task_id: str, given: Iterable[Hint]) -> None:
@@ -44,12 +44,12 @@ def clear_hints(db: Database, task: Task, now: datetime) -> int:
     return cleared
 
 
-def clear_expired_hints(db: Database, by_id: Mapping[str, Task], host: str, now: datetime) -> None:
-    """`by_id` has lower-case ids. A moment that was asked for and never came up leaves its row."""
+def clear_expired_hints(db: Database, find: Callable[[str], Task | None], host: str, now: datetime) -> None:
+    """A moment that was asked for and never came up leaves its row."""
     names = {row["task_id"].lower() for row in db.all("SELECT task_id FROM hints WHERE until <= ?", to_store(now))}
     for name in names:
         with db.transaction() as connection:
-            task, known = by_id.get(name), tasks.facts(db, name)  # only now: another tick may have used or cleared it
+            task, known = find(name), tasks.facts(db, name)  # only now: another tick may have used or cleared it
             for hint in known.hints if known is not None else ():
                 if hint.live(now) or known is None:
                     continue

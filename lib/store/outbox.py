@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from lib.instants import from_store, to_store
 from lib.model import Alert, AlertKind, AlertStatus, Ticket
 from lib.store.database import Database
 from lib.store.tickets import open_ticket
-from lib.times import from_store, to_store
 
 LEASE = timedelta(seconds=90)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from lib.governor import Unrun, occurrence_key
+from lib.instants import from_store, maybe_from_store, to_store
 from lib.ladder import Verdict
 from lib.model import (
     FAILURES,
@@ -34,7 +35,6 @@ from lib.outcomes import Outcome
 from lib.store import outbox, tasks
 from lib.store.database import Database
 from lib.store.tickets import note_on_tickets, open_ticket
-from lib.times import from_store, maybe_from_store, to_store
 
 _USUAL_FROM = 9  # runs that tell how long a task takes
 

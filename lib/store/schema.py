@@ -273,4 +273,59 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX comments_unread ON comments (task_id) WHERE read_at IS NULL;
     CREATE INDEX comments_by_task ON comments (task_id, id);
     """,
+    """
+    -- Task files as they were last read: a file whose stamp is the same is not read again.
+    CREATE TABLE files (
+        path TEXT PRIMARY KEY,
+        stamp TEXT NOT NULL,
+        digest TEXT NOT NULL,
+        task_id TEXT COLLATE NOCASE,
+        task TEXT,
+        problems TEXT NOT NULL,
+        chained INTEGER NOT NULL,
+        dated INTEGER NOT NULL
+    );
+
+    -- Nobody needs to look at a task before `look_at`: the empty text is before everything, NULL is never. Whatever the
+    -- decision depends on empties it, here and not in each place that writes, so that none can forget to; `revision` tells
+    -- whoever has just decided that something has changed meanwhile.
+    ALTER TABLE tasks ADD COLUMN look_at TEXT DEFAULT '';
+    ALTER TABLE tasks ADD COLUMN revision INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX tasks_to_look_at ON tasks (look_at);
+    CREATE INDEX tasks_by_path ON tasks (path);
+    CREATE TRIGGER tasks_changed AFTER UPDATE OF path, schedule, timezone, enabled, gone, armed_at, anchored_at,
+        last_occurrence, last_end, boot_id, paused_until, closing, failures, deferred, retry_at, retry_follows, retries_used,
+        missing_agent ON tasks
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
+    END;
+    CREATE TRIGGER run_ended AFTER UPDATE OF status ON task_runs WHEN OLD.status = 'running'
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
+    END;
+    CREATE TRIGGER hint_given AFTER INSERT ON hints
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
+    END;
+    CREATE TRIGGER hint_gone AFTER DELETE ON hints
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = OLD.task_id;
+    END;
+    CREATE TRIGGER chain_made AFTER INSERT ON chains
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
+    END;
+    CREATE TRIGGER chain_ended AFTER UPDATE ON chains
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
+    END;
+    CREATE TRIGGER chain_gone AFTER DELETE ON chains
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = OLD.task_id;
+    END;
+    CREATE TRIGGER comment_made AFTER INSERT ON comments WHEN NEW.read_at IS NULL
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
+    END;
+    """,
 )

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from lib.catalog import Catalog
+from lib.catalog import Catalog, TaskFile
+from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
 from lib.schedule import OneShot
 from lib.store.database import Database
 from lib.store.outbox import add_alert
 from lib.store.tickets import close_tickets
 from lib.task import Task
-from lib.times import from_store, maybe_from_store, to_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,51 +28,67 @@ class Remembered:
     enabled: bool
 
 
-def sync(db: Database, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt: bool = False) -> None:
+def sync(
+    connection: sqlite3.Connection, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt: bool = False
+) -> None:
     """Meet new tasks; re-arm those whose schedule was edited, that were enabled again by hand, or whose file was away.
 
-    After a rebuilt database (`rebuilt`) an interval task counts as just ended: whether it ran a moment ago is unknown,
-    and nothing runs on a guess.
+    Only files that are not as the store knows them are looked at, and those that depend on others. After a rebuilt database
+    (`rebuilt`) an interval task counts as just ended: whether it ran a moment ago is unknown, and nothing runs on a guess.
     """
-    rows = {row["id"].lower(): row for row in db.all("SELECT * FROM tasks")}
-    chains = _by_task(db.all("SELECT * FROM chains"))
+    read = {file.path for file in catalog.read}
+    files = [file for file in catalog.files if file.path in read or file.chained]
+    rows, chains = _rows_of(connection, files), _by_task(connection.execute("SELECT * FROM chains").fetchall())
     stamp = to_store(now)
-    changes: list[tuple[str, tuple[object, ...] | dict[str, str]]] = []
-    for task in catalog.tasks:
-        changes += _chain_changes(task, chains.get(task.id.lower(), []))
-        row = rows.pop(task.id.lower(), None)
-        values = (task.path, task.schedule.text, task.timezone, int(task.enabled))
+    for task in [file.task for file in files if file.task is not None]:
+        for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
+            connection.execute(sql, values)
+        row = rows.get(task.id.lower())
+        known = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
-            changes.append((_MEET, (*values, task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None)))
+            connection.execute(_MEET, (*known, task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None))
             continue
-        if (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
-            edited = row["schedule"] != task.schedule.text
-            moved = row["timezone"] != task.timezone and not _just_waits(task)
-            changes.append((_UPDATE, (*values, task.id)))
-            if task.enabled and not row["enabled"]:
-                changes.append((_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)))
-                changes.append((_UNCHAIN, (task.id,)))
-                changes.append((_DROP_PAST_HINT, (task.id, stamp)))
-            elif edited or moved:
-                changes.append((_REARM, (stamp, boot_id, task.id)))
-            if edited or (moved and _has_come(task, row, now)):
-                changes.append(("UPDATE tasks SET anchored_at = ?, closing = NULL WHERE id = ?", (stamp, task.id)))
-        if row["gone"]:
-            changes.append(("UPDATE tasks SET gone = 0, armed_at = ? WHERE id = ?", (stamp, task.id)))
-            if _has_come(task, row, now):
-                changes.append(("UPDATE tasks SET anchored_at = ? WHERE id = ?", (stamp, task.id)))  # made anew
-        if row["last_end"] is not None and row["last_end"] > stamp:
-            # The clock was set back: an interval must not wait for a time that was never real.
-            changes.append(("UPDATE tasks SET last_end = ? WHERE id = ?", (stamp, task.id)))
-    gone = [row["id"] for row in rows.values() if not row["gone"] and _is_gone(row, catalog)]
-    if changes or gone:
-        with db.transaction() as connection:
-            for sql, parameters in changes:
-                connection.execute(sql, parameters)
-            for task_id in gone:
-                connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (task_id,))
-                connection.execute("DELETE FROM chains WHERE task_id = ?", (task_id,))
-                close_tickets(connection, task_id, "the task's file is gone", now)
+        for sql, parameters in _changes(task, row, known, now, boot_id):
+            connection.execute(sql, parameters)
+    # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
+    connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files])
+    for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
+        if row["id"] not in catalog and _is_gone(row, catalog):
+            connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
+            connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
+            close_tickets(connection, row["id"], "the task's file is gone", now)
+
+
+def _rows_of(connection: sqlite3.Connection, files: list[TaskFile]) -> dict[str, sqlite3.Row]:
+    """By lower-case id; of all tasks, if that is less trouble."""
+    ids = [file.task_id for file in files if file.task_id]
+    if len(ids) > _MANY:
+        return {row["id"].lower(): row for row in connection.execute("SELECT * FROM tasks")}
+    found = (connection.execute("SELECT * FROM tasks WHERE id = ?", (task_id,)).fetchone() for task_id in ids)
+    return {row["id"].lower(): row for row in found if row is not None}
+
+
+def _changes(
+    task: Task, row: sqlite3.Row, values: tuple[object, ...], now: datetime, boot_id: str
+) -> Iterator[tuple[str, tuple[object, ...] | dict[str, str]]]:
+    """What the file of a known task changes about it."""
+    stamp = to_store(now)
+    if (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
+        edited = row["schedule"] != task.schedule.text
+        moved = row["timezone"] != task.timezone and not _just_waits(task)
+        yield _UPDATE, (*values, task.id)
+        if task.enabled and not row["enabled"]:
+            yield _REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)
+            yield _UNCHAIN, (task.id,)
+            yield _DROP_PAST_HINT, (task.id, stamp)
+        elif edited or moved:
+            yield _REARM, (stamp, boot_id, task.id)
+        if edited or (moved and _has_come(task, row, now)):
+            yield "UPDATE tasks SET anchored_at = ?, closing = NULL WHERE id = ?", (stamp, task.id)
+    if row["gone"]:
+        yield "UPDATE tasks SET gone = 0, armed_at = ? WHERE id = ?", (stamp, task.id)
+        if _has_come(task, row, now):
+            yield "UPDATE tasks SET anchored_at = ? WHERE id = ?", (stamp, task.id)  # made anew
 
 
 def _has_come(task: Task, row: sqlite3.Row, now: datetime) -> bool:
@@ -101,6 +118,8 @@ def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
     return not catalog.rejects(row["path"]) and from_store(row["first_seen"]) < catalog.loaded_at
 
 
+_MANY = 200  # from here on, reading all rows is quicker than asking for each
+_LOOK_AGAIN_BY_PATH = "UPDATE tasks SET look_at = '', revision = revision + 1 WHERE path = ?"
 _MEET = (
     "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, anchored_at, boot_id,"
     " last_end) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
@@ -206,9 +225,46 @@ def closing_written(db: Database, task_id: str) -> None:
 
 def all_facts(db: Database) -> dict[str, Facts]:
     """By lower-case id."""
+    return _facts_by_id(db, db.all(_SELECT_FACTS))
+
+
+def facts_to_look_at(db: Database, now: datetime) -> dict[str, Facts]:
+    """Of those whose time to be looked at has come, by lower-case id."""
+    return _facts_by_id(db, db.all(f"{_SELECT_FACTS} WHERE look_at <= ?", to_store(now)))
+
+
+def _facts_by_id(db: Database, rows: list[sqlite3.Row]) -> dict[str, Facts]:
+    if not rows:
+        return {}
     hints, chains = _by_task(db.all("SELECT * FROM hints")), _by_task(db.all("SELECT * FROM chains"))
-    found = {row["id"].lower(): row for row in db.all(_SELECT_FACTS)}
+    found = {row["id"].lower(): row for row in rows}
     return {key: _facts(row, hints.get(key, []), chains.get(key, [])) for key, row in found.items()}
+
+
+def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -> None:
+    """Nobody needs to look before these moments (None: at all), as long as the facts they were found from are the same."""
+    values = [(to_store(at) if at is not None else None, known.task_id, known.revision) for known, at in moments]
+    if values:
+        with db.transaction() as connection:
+            connection.executemany("UPDATE tasks SET look_at = ? WHERE id = ? AND revision = ?", values)
+
+
+def look_at_all(db: Database) -> None:
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1")
+
+
+def clock_set_back(db: Database, now: datetime) -> None:
+    """An interval must not wait for a time that was never real, and what was to be looked at later may be due now."""
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET last_end = :now WHERE last_end > :now", {"now": to_store(now)})
+        connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1")
+
+
+def taken_up_ahead(db: Database, after: datetime) -> dict[str, datetime]:
+    """Tasks that have taken up an occurrence later than this, with that."""
+    rows = db.all("SELECT id, last_occurrence FROM tasks WHERE last_occurrence > ?", to_store(after))
+    return {row["id"]: from_store(row["last_occurrence"]) for row in rows}
 
 
 def facts(db: Database, task_id: str) -> Facts | None:
@@ -243,9 +299,12 @@ def _by_task(rows: list[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
     return grouped
 
 
-def remembered(db: Database) -> list[Remembered]:
+def remembered(db: Database) -> dict[str, Remembered]:
+    """By lower-case id."""
     rows = db.all("SELECT id, path, schedule, timezone, enabled FROM tasks")
-    return [Remembered(r["id"], r["path"], r["schedule"], r["timezone"], bool(r["enabled"])) for r in rows]
+    return {
+        r["id"].lower(): Remembered(r["id"], r["path"], r["schedule"], r["timezone"], bool(r["enabled"])) for r in rows
+    }
 
 
 _SELECT_FACTS = (
@@ -277,6 +336,7 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
         probation=_probation(row),
         hints=tuple(map(_hint, hints)),
         chained=_chained(chains),
+        revision=row["revision"],
     )
 
 

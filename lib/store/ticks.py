@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from lib.idle import CLOCK_SLACK
+from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert
+from lib.store import pulse
 from lib.store.database import Database
 from lib.store.outbox import add_alert
-from lib.times import from_store, maybe_from_store, to_store
 
 KEEP_HEARTBEATS = timedelta(days=7)
 KEEP_SNAPSHOTS = timedelta(days=30)
@@ -22,23 +25,38 @@ def last_heartbeat(db: Database, now: datetime) -> datetime | None:
     return maybe_from_store(row["at"]) if row else None
 
 
-def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[datetime], Alert | None]) -> None:
+def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[datetime], Alert | None]) -> bool:
     """Stamp this tick. `outage` judges the time since the one before; its alert belongs to the same transaction, so
-    that of several ticks after an outage only the first reports it."""
+    that of several ticks after an outage only the first reports it. True if the clock has been set back since."""
     with db.transaction() as connection:
         before = last_heartbeat(db, now)
+        (newest,) = connection.execute("SELECT MAX(at) FROM heartbeats").fetchone()
         alert = outage(before) if before is not None else None
-        connection.execute("INSERT INTO heartbeats (at, host, pid) VALUES (?, ?, ?)", (to_store(now), host, pid))
+        pulse.beat(connection, to_store(now), host, pid)
         if alert is not None:
             add_alert(connection, alert, now)
+    return newest is not None and newest > to_store(now + CLOCK_SLACK)
 
 
 def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib: int | None, now: datetime) -> None:
     with db.transaction() as connection:
-        connection.execute(
-            "INSERT INTO snapshots SELECT ?, ?, (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), ?, ?, ?",
-            (to_store(now), host, due, load1, memory_kib),
-        )
+        pulse.snapshot(connection, to_store(now), host, due, load1, memory_kib)
+
+
+def remembered_catalogue(db: Database) -> str:
+    """The fingerprint of what the catalogue was made from."""
+    row = db.one("SELECT value FROM meta WHERE name = 'catalogue'")
+    return row["value"] if row is not None else ""
+
+
+def remember_catalogue(connection: sqlite3.Connection, fingerprint: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('catalogue', ?)", (fingerprint,))
+
+
+def forget_catalogue(db: Database) -> None:
+    """Everything is read anew by whoever comes next."""
+    with db.transaction() as connection:
+        connection.execute("DELETE FROM meta WHERE name = 'catalogue'")
 
 
 def claim_daily(db: Database, name: str, now: datetime) -> bool:

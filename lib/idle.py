@@ -1,0 +1,144 @@
+"""The shortest way through a tick: see that nothing has changed and nothing is due, say so, and end.
+
+Almost every tick goes it, so it must cost next to nothing: one scan of the files, one query, the two rows that every tick
+leaves. It imports nothing that a tick with work to do would need (a test holds it to that), and where anything is unusual
+it answers no: the long way knows what to do.
+
+What may be relied on was left by the last long tick: in the database, the fingerprint of everything that the catalogue was
+made from, and for each task the moment before which nobody needs to look at it; in `state/shortcut`, where that database
+is and which variables the configuration refers to.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+
+from lib.instants import to_store
+from lib.machine import boot_id, host_name, machine_load
+from lib.scan import UNTRUSTED, scan
+from lib.store import pulse
+from lib.store.schema import MIGRATIONS
+
+BUSY_SECONDS = 60.0
+# Cron comes every minute; five without it are an outage.
+OUTAGE_AFTER = timedelta(minutes=5)
+# Ticks that begin together may stamp in any order; a heartbeat further ahead is from a clock that has been set back.
+CLOCK_SLACK = timedelta(seconds=5)
+PRUNE_EVERY = timedelta(days=1)
+_LIB = os.path.dirname(__file__)
+
+_STATE = """
+    SELECT (SELECT value FROM meta WHERE name = 'catalogue'),
+           (SELECT MAX(at) FROM heartbeats),
+           (SELECT value FROM meta WHERE name = 'last_prune'),
+           EXISTS (SELECT 1 FROM tasks WHERE look_at <= :now)
+           OR EXISTS (SELECT 1 FROM task_runs WHERE status = 'running')
+           OR EXISTS (SELECT 1 FROM alerts WHERE status = 'pending')
+           OR EXISTS (SELECT 1 FROM tickets WHERE kind = 'crash' AND closed_at IS NULL)
+           OR (SELECT user_version FROM pragma_user_version) <> :version
+"""
+
+
+def is_idle_tick(arguments: Sequence[str], default_root: str) -> bool:
+    """True if this is a plain `tick` with nothing to do; it is stamped then."""
+    chosen = _workspace_of(arguments, default_root)
+    if chosen is None or os.environ.get("TICKDOWN_HEALING") or None in (sys.stdin, sys.stdout, sys.stderr):
+        return False
+    try:
+        return _nothing_to_do(os.path.realpath(os.path.expanduser(chosen)))
+    except (OSError, ValueError, sqlite3.Error):
+        return False
+
+
+def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
+    """The workspace of a plain tick; None for whatever else is asked."""
+    chosen = os.environ.get("TICKDOWN_HOME") or default_root
+    ticks, words = 0, iter(arguments)
+    for word in words:
+        if word == "tick":
+            ticks += 1
+        elif word == "--workspace":
+            chosen = next(words, "") or chosen
+        else:
+            return None
+    return chosen if ticks == 1 else None
+
+
+def _nothing_to_do(root: str) -> bool:
+    state = os.path.join(root, "state")
+    if os.stat(state).st_mode & 0o077:
+        return False
+    database, *variables = read_shortcut(root)
+    print_of = fingerprint(basis(root, variables), scan(os.path.join(root, "tasks")))
+    if print_of is None or not os.path.exists(database):
+        return False
+    now = datetime.now(UTC)
+    connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
+    known, last_beat, last_prune, has_work = connection.execute(
+        _STATE, {"now": to_store(now), "version": len(MIGRATIONS)}
+    ).fetchone()
+    if has_work or known != print_of or last_beat is None or last_prune is None:
+        return False
+    if not to_store(now - OUTAGE_AFTER) <= last_beat <= to_store(now + CLOCK_SLACK):
+        return False
+    if not to_store(now - PRUNE_EVERY) < last_prune <= to_store(now):
+        return False
+    # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    pulse.beat(connection, to_store(now), host_name(), os.getpid())
+    pulse.snapshot(connection, to_store(now), host_name(), 0, *machine_load())
+    connection.execute("COMMIT")
+    if sys.stdout.isatty():
+        print("tick: nothing due", flush=True)
+    return True
+
+
+# --- what is relied on -----------------------------------------------------------------------------------------
+
+
+def shortcut_path(root: str) -> str:
+    return os.path.join(root, "state", "shortcut")
+
+
+def read_shortcut(root: str) -> list[str]:
+    """The database, then the variables that the configuration refers to."""
+    with open(shortcut_path(root), encoding="utf-8") as file:
+        return file.read().splitlines()
+
+
+def basis(root: str, variables: Iterable[str]) -> str:
+    """A digest of everything but the task files that decides what they mean and when they are due."""
+    from _blake2 import blake2b  # not through hashlib, which loads all of OpenSSL
+
+    variables = [f"{name}={os.environ.get(name)}" for name in (*variables, "TZ")]
+    whose = f"{os.stat(root).st_uid} {os.geteuid()}"  # whose files are accepted
+    settings = (os.path.join(root, name) for name in ("config.yaml", ".env"))
+    changes = map(_change, (*settings, "/etc/localtime", "/etc/timezone", _LIB))
+    parts = [*variables, whose, boot_id(), os.path.realpath(os.path.join(root, "tasks")), *changes]
+    return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
+
+
+def _change(path: str) -> str:
+    """Changes whenever the file does; of a folder, whenever something is put into it or taken out."""
+    try:
+        info = os.stat(path)
+    except OSError:
+        return "-"
+    return f"{info.st_ino} {info.st_size} {info.st_mode} {info.st_uid} {info.st_mtime_ns} {info.st_ctime_ns}"
+
+
+def fingerprint(of_basis: str, files: Iterable[tuple[str, str]]) -> str | None:
+    """Of the basis and of every file with its stamp; None if one of them can't be trusted yet."""
+    from _blake2 import blake2b
+
+    digest = blake2b(digest_size=16)
+    for path, stamp in files:
+        if stamp == UNTRUSTED:
+            return None
+        digest.update(f"{path}\0{stamp}\n".encode("utf-8", "surrogateescape"))
+    return f"{of_basis} {digest.hexdigest()}"

@@ -1,0 +1,22 @@
+"""Instants as the store keeps them: UTC in a fixed width, so that text order is time order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def to_store(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def from_store(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def maybe_from_store(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def to_milliseconds(moment: datetime) -> datetime:
+    """Cut to what the store keeps, so that a moment equals itself after a round trip."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
