@@ -143,7 +143,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(os.path.abspath(__file__)).parent.parent
 # What is installed by `make run`; see requirements.txt.
 PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
 # What changes nothing.

@@ -29,6 +29,7 @@ OUTAGE_AFTER = timedelta(minutes=5)
 # Ticks that begin together may stamp in any order; a heartbeat further ahead is from a clock that has been set back.
 CLOCK_SLACK = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(days=1)
+ROTATE_AT = 10 * 1024 * 1024  # bytes of scheduler.log
 _LIB = os.path.dirname(__file__)
 
 _STATE = """
@@ -70,7 +71,7 @@ def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
 
 def _nothing_to_do(root: str) -> bool:
     state = os.path.join(root, "state")
-    if os.stat(state).st_mode & 0o077:
+    if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
         return False
     database, *variables = read_shortcut(root)
     print_of = fingerprint(basis(root, variables), scan(os.path.join(root, "tasks")))
@@ -96,6 +97,13 @@ def _nothing_to_do(root: str) -> bool:
     if sys.stdout.isatty():
         print("tick: nothing due", flush=True)
     return True
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return 0
 
 
 # --- what is relied on -----------------------------------------------------------------------------------------

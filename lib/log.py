@@ -8,10 +8,10 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
+from lib.idle import ROTATE_AT
 from lib.redact import Redactor
 from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
-ROTATE_AT = 10 * 1024 * 1024
 KEEP = 5
 
 

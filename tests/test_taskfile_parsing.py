@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lib.blackout import parse_blackout
-from lib.catalog import find_files, load_catalog, load_file, read_hostile
+from lib.catalog import Catalog, catalog_of, find_files, load_file, scan_tasks
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.schedule import Interval, Manual
 from lib.task import FIELDS, Request, Surroundings, parse_task
@@ -482,8 +482,13 @@ def put(place: Workspace, content: bytes, name: str = "a.md", mode: int = 0o644)
 GOOD = f"---\n{MINIMAL}---\nBody.\n".encode()
 
 
+def catalog_in(place) -> Catalog:
+    return catalog_of(scan_tasks(place), place, KNOWN, {}, datetime.now(UTC))
+
+
 def test_a_plain_file_is_read(place):
-    assert read_hostile(put(place, GOOD), place.root) == (GOOD, "")
+    file = load_file(put(place, GOOD), place, KNOWN)
+    assert file.is_valid and file.problems == ()
 
 
 @pytest.mark.parametrize("content", [b"\xef\xbb\xbf" + GOOD, GOOD.replace(b"\n", b"\r\n")], ids=["bom", "crlf"])
@@ -576,7 +581,7 @@ def test_one_broken_file_leaves_the_others_alone(place):
     put(place, GOOD, "a.md")
     put(place, b"---\nid: [\n---\n", "b.md")
     put(place, b"\xff", "c.md")
-    catalog = load_catalog(place, KNOWN)
+    catalog = catalog_in(place)
     assert [task.id for task in catalog.tasks] == ["a"]
     assert [file.path for file in catalog.rejected] == ["tasks/b.md", "tasks/c.md"]
 
@@ -584,7 +589,7 @@ def test_one_broken_file_leaves_the_others_alone(place):
 def test_ids_are_compared_without_case_also_with_a_rejected_file(place):
     put(place, GOOD, "one.md")
     put(place, b"---\nid: A\nschedule: nope\n---\n", "two.md")
-    assert load_catalog(place, KNOWN).duplicates == {"a": ["tasks/one.md", "tasks/two.md"]}
+    assert catalog_in(place).duplicates == {"a": ["tasks/one.md", "tasks/two.md"]}
 
 
 def test_a_broken_file_changes_its_digest_with_its_content(place):
