@@ -96,8 +96,13 @@ class Catalog:
 
     def followers(self, task_id: str) -> list[Task]:
         """Those that come after a task."""
-        chained = (file.task for file in self.files if file.chained)
-        return [task for task in chained if task is not None and task_id.lower() in map(str.lower, task.after)]
+        wanted = task_id.lower()
+        chained = (file.task for file in self._chained_files)
+        return [task for task in chained if task is not None and wanted in map(str.lower, task.after)]
+
+    @cached_property
+    def _chained_files(self) -> list[TaskFile]:
+        return [file for file in self.files if file.chained]
 
     def rejects(self, path: str) -> bool:
         """Whether a file is there but can't be used: broken itself, or in a folder that can't be read."""

@@ -3,7 +3,7 @@
 An Execution never waits. The supervisor tells it what happened (output, exit, a moment reached) and it reacts:
 
     RUNNING --exit--> (ladder) --retry, heal--> ENDING --nobody left--> WAITING --time--> RUNNING
-       |                  `--over--> DONE
+       |                  `--over--> OVER --recorded--> DONE
        `--deadline, stop, shutdown, dead owner--> ENDING --nobody left--> (ladder)
 
 What an attempt is depends on its rung: the task itself, an agent that heals it, or one that reads comments on it.
@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import traceback
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
@@ -92,7 +92,20 @@ class Phase(Enum):
     RUNNING = auto()
     ENDING = auto()
     WAITING = auto()
+    OVER = auto()  # its end is to be recorded, together with others
     DONE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a run ended, before it is recorded."""
+
+    outcome: Outcome
+    at: datetime
+    how: Circumstances
+    retry_at: datetime | None
+    summary: str
+    told: messages.Tried
 
 
 class Execution:
@@ -134,16 +147,24 @@ class Execution:
     def done(self) -> bool:
         return self.phase is Phase.DONE
 
+    @property
+    def is_ending(self) -> bool:
+        return self.phase is Phase.OVER
+
     # --- starting ----------------------------------------------------------------------------------------------
 
     def begin(self, rung: Rung, now: datetime, monotonic: float) -> None:
-        """Start the attempt whose row is already written."""
+        """Start the attempt whose row is already written, and say so."""
+        self.start(rung, now, monotonic)
+        self.announce(now, monotonic)
+
+    def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self.rung = rung
         if self._ladder_ends is None:
             healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
             self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
-        limit = self._limit(monotonic)
-        self._write_lock(now, monotonic, limit)
+        if rung is not Rung.RUN:  # what the lock tells of the attempt before is not true any more
+            self._write_lock(now, monotonic, self._limit(monotonic))
         stamp = now.astimezone(self.task.zone).isoformat(timespec="seconds")
         self._transcript.begin(f"attempt {self.attempt} ({rung}) {self.task.id} {stamp}")
         if self._obey_plain_comments(now):
@@ -158,11 +179,16 @@ class Execution:
             self._attempt_over(outcome, now, monotonic)
             return
         self.phase = Phase.RUNNING
-        self.wake_at = monotonic + limit
-        self._write_lock(now, monotonic, limit)
+        self.wake_at = monotonic + self._limit(monotonic)
+
+    def announce(self, now: datetime, monotonic: float) -> None:
+        """Who is at work and until when, in the lock and in the log."""
+        if self.phase is not Phase.RUNNING or self.child is None or self.wake_at is None:
+            return  # it could not be started
+        self._write_lock(now, monotonic, self.wake_at - monotonic)
         self.context.log.info(
             "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
-            rung=rung, pid=self.child.pid,
+            rung=self.rung, pid=self.child.pid,
         )  # fmt: skip
 
     def _limit(self, monotonic: float) -> float:
@@ -197,7 +223,7 @@ class Execution:
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
-        if self._broken:
+        if self._broken or self.end_is_recorded:
             self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
             return
         self._broken = True
@@ -325,12 +351,12 @@ class Execution:
                     self._ending_done(now, monotonic)
             case Phase.WAITING:
                 self._wait_or_go_on(now, monotonic)
-            case Phase.DONE:
+            case Phase.OVER | Phase.DONE:
                 self.wake_at = None
 
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None:
         """End it, because a person or the system asked this process to stop."""
-        if self.phase is Phase.DONE:
+        if self.phase in (Phase.OVER, Phase.DONE):
             return
         if self._takeover_of is not None:  # not ours yet: the next tick finds it as it was
             self._drop()
@@ -412,7 +438,8 @@ class Execution:
             self._comments_over(outcome, now, monotonic)
             return
         self._prove_heal(outcome, now)
-        self._apply(next_step(self.task, self._progress(now), outcome, now), outcome, now, monotonic)
+        progress = Progress() if outcome.status is RunStatus.SUCCESS else self._progress(now)
+        self._apply(next_step(self.task, progress, outcome, now), outcome, now, monotonic)
 
     def _apply(self, step: AfterHeal, outcome: Outcome, now: datetime, monotonic: float) -> None:
         match step:
@@ -713,7 +740,7 @@ class Execution:
     def _finish(
         self, outcome: Outcome, now: datetime, how: Circumstances = USUAL, retry_at: datetime | None = None
     ) -> None:
-        """The end of the run: its rows, the task's counters, alerts and tickets, all in one transaction."""
+        """The run is over; the supervisor has its end recorded."""
         self._prove_heal(outcome, now)
         self._release_heal_lock()
         self._transcript.end()
@@ -721,47 +748,62 @@ class Execution:
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
         summary = outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed
-        db = self.context.db
-        closing = None
-        told = self._what_was_tried(outcome, how, now)
+        self._end = End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
+        self.phase = Phase.OVER
+        self.wake_at = None
+
+    def record_end(self) -> None:
+        """Its rows, the task's counters, alerts and tickets, in one transaction with other ends."""
+        end, db = self._end, self.context.db
+        assert end is not None
         with db.transaction() as connection:
-            facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=now)
-            verdict = None
-            if retry_at is None:
-                how = replace(
-                    how,
-                    by_a_person=self._by_a_person or self.source is Source.MANUAL,
-                    last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
-                    healed_in=self.run_id if self._healed and outcome.status is RunStatus.SUCCESS else None,
-                )
-                verdict = judge(self.task, facts, outcome, now, how)
+            facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
             ending = runs.Ending(
-                self.run_id, self.task.id, self.attempt, outcome, self._transcript.span, summary, self.source, verdict,
-                retry_at=retry_at, retries_used=self.retries_used + 1, story=messages.story(told, outcome),
+                self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
+                retry_at=end.retry_at, retries_used=self.retries_used + 1, story=messages.story(end.told, end.outcome),
             )  # fmt: skip
-            if verdict is not None:
-                since = facts.incident_since or verdict.incident_since
-                alert = messages.run_alert(self.task, verdict, outcome, self.run_id, summary, since, told)
-                ending = replace(
-                    ending,
-                    alerts=[alert] if alert is not None else [],
-                    tickets=messages.run_tickets(self.task, verdict, outcome, self.run_id, told),
-                    note="It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None,
-                )
-                closing = verdict.closing
-            recorded = runs.finish_run(connection, ending, now)
-        self.outcome = outcome
-        if closing is not None and recorded:
-            write_closing(self.context, self.task, now)
+            if end.retry_at is None:
+                ending = self._judged(ending, facts, end)
+            self._recorded = runs.finish_run(connection, ending, end.at)
+        self._closes = ending.verdict is not None and ending.verdict.closing is not None and self._recorded
+        self.end_is_recorded = True
+
+    def _judged(self, ending: runs.Ending, facts: Facts, end: End) -> runs.Ending:
+        """With what the end means for the task and for people."""
+        how = replace(
+            end.how,
+            by_a_person=self._by_a_person or self.source is Source.MANUAL,
+            last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
+            healed_in=self.run_id if self._healed and end.outcome.status is RunStatus.SUCCESS else None,
+        )
+        verdict = judge(self.task, facts, end.outcome, end.at, how)
+        since = facts.incident_since or verdict.incident_since
+        alert = messages.run_alert(self.task, verdict, end.outcome, self.run_id, end.summary, since, end.told)
+        return replace(
+            ending,
+            verdict=verdict,
+            alerts=[alert] if alert is not None else [],
+            tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told),
+            note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
+        )
+
+    def let_go(self) -> None:
+        """What follows once the end is on record: the file, the log, the lock."""
+        assert self._end is not None
+        outcome = self.outcome = self._end.outcome
+        if self._closes:
+            write_closing(self.context, self.task, self._end.at)
         level = self.context.log.info if outcome.status is RunStatus.SUCCESS else self.context.log.warning
         level(
             "run_finished", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, status=outcome.status,
-            exit_code=outcome.exit_code, attempts=self.attempt, error=outcome.error, recorded=recorded,
+            exit_code=outcome.exit_code, attempts=self.attempt, error=outcome.error, recorded=self._recorded,
         )  # fmt: skip
         self._drop()
 
     def _what_was_tried(self, outcome: Outcome, how: Circumstances, now: datetime) -> messages.Tried:
         """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
+        if self.attempt == 1 and outcome.status is RunStatus.SUCCESS:
+            return messages.NOTHING_ELSE
         db, probation = self.context.db, None
         facts = tasks.facts(db, self.task.id)
         if how.suspend and facts is not None and facts.probation is not None and on_probation(facts, now):
@@ -790,6 +832,10 @@ class Execution:
 
     # --- small things ------------------------------------------------------------------------------------------
 
+    end_is_recorded = False
+    _end: End | None = None
+    _recorded = False  # by this process, and not by one that was faster
+    _closes = False  # the task is over with this run, and its file must say so
     _broken = False
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is

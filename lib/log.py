@@ -6,6 +6,7 @@ import json
 import os
 import time
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 
 from lib.idle import ROTATE_AT
@@ -13,6 +14,7 @@ from lib.redact import Redactor
 from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 KEEP = 5
+_STAYS_OPEN = 1.0
 
 
 class Log:
@@ -21,6 +23,8 @@ class Log:
     def __init__(self, folder: Path, redactor: Redactor) -> None:
         self.path = folder / "scheduler.log"
         self.redactor = redactor
+        self._file: FileIO | None = None
+        self._open_until = 0.0
 
     def info(self, event: str, **details: object) -> None:
         self._write("info", event, details)
@@ -37,11 +41,21 @@ class Log:
         record = {"timestamp": stamp, "level": level, "event": event, **about, **details}
         line = json.dumps(self.redactor.tree(record), default=str) + "\n"
         try:
-            make_dir(self.path.parent)
-            with open(self.path, "ab", buffering=0, opener=private_opener) as file:
-                file.write(line.encode())
+            self._current().write(line.encode())
         except OSError:
             pass  # a log that can't be written must not stop the work it tells of
+
+    def _current(self) -> FileIO:
+        """Opened anew now and then: another tick may have rotated it."""
+        now = time.monotonic()
+        if self._file is None or now > self._open_until:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            make_dir(self.path.parent)
+            self._file = open(self.path, "ab", buffering=0, opener=private_opener)
+            self._open_until = now + _STAYS_OPEN
+        return self._file
 
     def rotate(self) -> None:
         """Called once per tick. The lock keeps two ticks from rotating one after the other."""

@@ -6,14 +6,14 @@ a pid with its start time (in clock ticks since boot) and the boot id does.
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 from lib import machine
@@ -134,18 +134,9 @@ class Child:
         pipes = [_pipe() for _ in range(2 if apart else 1)]
         (self.output, stderr), (stdout_reader, stdout) = pipes[0], pipes[-1]
         self.stdout = stdout_reader if apart else None
+        born = ticks_since_boot()
         try:
-            with _as_file(stdin) as source:
-                self.popen = subprocess.Popen(
-                    argv,
-                    cwd=cwd,
-                    env=environment,
-                    stdin=source,
-                    stdout=stdout,
-                    stderr=stderr,
-                    start_new_session=True,
-                    close_fds=True,
-                )
+            self.pid = _spawn(argv, cwd, environment, stdin, stdout, stderr)
         except BaseException:
             self._close(reader for reader, _ in pipes)
             raise
@@ -156,17 +147,20 @@ class Child:
         for reader in self.open_outputs:
             os.set_blocking(reader, False)
         self.exited = False
-        self.pid = self.popen.pid
-        self.started = start_time(self.pid)
-        STARTED_HERE[self.pid] = Lifetime(self.started, None)
+        STARTED_HERE[self.pid] = Lifetime(born, None)
         try:
             self.exit_descriptor = os.pidfd_open(self.pid)
         except OSError:  # no descriptor left: what can't be watched must not run
-            self.popen.kill()
-            self.popen.wait()
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
             self._close(self._descriptors)
             raise
         self._descriptors.append(self.exit_descriptor)
+
+    @cached_property
+    def started(self) -> int:
+        """Asked for late: while the process is still becoming the command, the kernel makes whoever asks wait."""
+        return start_time(self.pid)
 
     def exit_status(self) -> tuple[int | None, int | None]:
         """(exit code, signal) of the ended process, which stays a zombie: until `close` its pid, and so the number of
@@ -190,8 +184,8 @@ class Child:
             STARTED_HERE[reader] = Lifetime(start_time(reader), 0)
 
     def close(self) -> None:
-        self.popen.poll()  # reaps it; one that even SIGKILL could not end must not be waited for
-        STARTED_HERE[self.pid] = Lifetime(self.started, ticks_since_boot())
+        os.waitpid(self.pid, os.WNOHANG)  # reaps it; one that even SIGKILL could not end must not be waited for
+        STARTED_HERE[self.pid] = Lifetime(STARTED_HERE[self.pid].started, ticks_since_boot())
         self._close(self._descriptors)
 
     @staticmethod
@@ -211,17 +205,67 @@ def _pipe() -> tuple[int, int]:
     return reader, writer
 
 
-@contextmanager
-def _as_file(content: bytes | None) -> Iterator[int]:
-    """Something to read from: the content, however long, without anybody who would have to feed it; or nothing."""
-    if content is None:
-        yield subprocess.DEVNULL
-        return
-    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+def _spawn(
+    argv: Sequence[str], cwd: Path, environment: Mapping[str, str], stdin: bytes | None, stdout: int, stderr: int
+) -> int:
+    """The pid. OSError names the program that could not be started, or the folder that could not be entered.
+
+    By `posix_spawn`, which costs the same however large this process is; every descriptor of ours closes itself in the
+    child. It knows no folder, so this process, which has but one thread that starts anything, steps into it meanwhile.
+    """
+    program = _program(argv[0], environment)
+    source = _as_file(stdin) if stdin is not None else None
+    actions: list[tuple[object, ...]] = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if source is None else (os.POSIX_SPAWN_DUP2, source, 0),
+        (os.POSIX_SPAWN_DUP2, stdout, 1),
+        (os.POSIX_SPAWN_DUP2, stderr, 2),
+    ]
     try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(content)
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        yield descriptor
+        with _inside(cwd):
+            return os.posix_spawn(
+                program, list(argv), environment, file_actions=actions, setsid=True,
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; tasks must not
+            )  # fmt: skip
     finally:
-        os.close(descriptor)
+        if source is not None:
+            os.close(source)
+
+
+@contextmanager
+def _inside(folder: Path) -> Iterator[None]:
+    try:
+        back: int | None = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        back = None  # the folder that this was started in is gone
+    try:
+        os.chdir(folder)
+        yield
+    finally:
+        if back is not None:
+            os.fchdir(back)
+            os.close(back)
+        else:
+            os.chdir("/")
+
+
+def _program(name: str, environment: Mapping[str, str]) -> str:
+    """Where a command without a slash is found, on the PATH that it will have itself."""
+    if "/" in name:
+        return name
+    refused: OSError | None = None
+    for folder in os.get_exec_path(environment):
+        path = os.path.join(folder, name)
+        if os.path.isfile(path):
+            if os.access(path, os.X_OK):
+                return path
+            refused = PermissionError(errno.EACCES, os.strerror(errno.EACCES), name)
+    raise refused or FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+
+
+def _as_file(content: bytes) -> int:
+    """Something to read from: the content, however long, without anybody who would have to feed it."""
+    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -137,7 +137,7 @@ def find_agent(agent: Agent, place: Place, path: str | None = None) -> str | Non
 
 @cache
 def _which(program: str, path: str) -> str | None:
-    """Once per process: every task of an agent asks in every tick."""
+    """Once per process: every task asks."""
     return shutil.which(program, path=path)
 
 
@@ -241,7 +241,7 @@ def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, 
 
 
 def _shell(command: str) -> list[str]:
-    bash = shutil.which("bash")
+    bash = _which("bash", os.environ.get("PATH", os.defpath))
     return [bash, "--noprofile", "--norc", "-c", command] if bash else ["/bin/sh", "-c", command]
 
 

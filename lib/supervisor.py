@@ -82,6 +82,15 @@ class Supervisor:
     def wait(self, until: float | None) -> None:
         """Sleep until something happens, or until a moment of the monotonic clock, and let the jobs react."""
         self._obey_signals()
+        if not self._record_ends():  # some end before they have begun
+            self._react(until)
+            self._record_ends()
+        finished = [job for job in self.jobs if job.done]
+        self.jobs = [job for job in self.jobs if not job.done]
+        for job in finished:
+            self.on_done(job)
+
+    def _react(self, until: float | None) -> None:
         for job, event in self._poll(until):
             if not job.done and job.child is not None:
                 if event == "exit":
@@ -94,10 +103,20 @@ class Supervisor:
             if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
                 self.contained(job, job.on_time, datetime.now(UTC), time.monotonic())
         self._heartbeat(monotonic)
-        finished = [job for job in self.jobs if job.done]
-        self.jobs = [job for job in self.jobs if not job.done]
-        for job in finished:
-            self.on_done(job)
+
+    def _record_ends(self) -> bool:
+        """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
+        not keep the others from it."""
+        ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
+        if not ending:
+            return False
+        with self.db.transaction():
+            for job in ending:
+                self.contained(job, job.record_end)
+        for job in ending:
+            if job.end_is_recorded:
+                self.contained(job, job.let_go)
+        return True
 
     def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """One run's trouble never stops the others; only the database is everybody's."""

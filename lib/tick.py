@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 
 from lib import messages
 from lib.app import facts_as_synced, leave_shortcut, refresh
@@ -91,19 +90,13 @@ class Report:
     exit_code: Exit = Exit.OK
 
 
-class Started(Enum):
-    YES = auto()
-    NO = auto()
-    NO_SLOT = auto()
-    GROUP_FULL = auto()
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Ready to be claimed: its lock is held."""
 
-
-_OF_CLAIM = {
-    runs.Claim.WON: Started.YES,
-    runs.Claim.LOST: Started.NO,
-    runs.Claim.AT_CAPACITY: Started.NO_SLOT,
-    runs.Claim.GROUP_FULL: Started.GROUP_FULL,
-}
+    queued: Queued
+    lock: TaskLock
+    rung: Rung
 
 
 def decide(
@@ -145,6 +138,7 @@ class Tick:
         self.report = Report(datetime.now(UTC))
         self.queue: list[Queued] = []
         self.supervisor = Supervisor(context.db, self._job_done)
+        self._last_start = self.report.started_at  # of all that are queued
         self._recover_again = False
         self._began = time.monotonic()
         self._passes_done = 0
@@ -327,6 +321,7 @@ class Tick:
         fresh = [Queued(start, by_key[start.key], now) for start in starts if start.key not in waiting]
         self.report.due += len(fresh)
         self.queue = sorted(self.queue + fresh, key=_oldest_then_priority)
+        self._last_start = max((queued.occurrence.start_at for queued in self.queue), default=now)
 
     def _write_off(self, decision: Decision, now: datetime) -> None:
         """What will not run leaves its row now; what is missed beside a start is written with its claim."""
@@ -446,8 +441,9 @@ class Tick:
         """When to look again without being called. A tick that runs nothing does not wait for the slots of others:
         the next one comes within a minute, and waiting ticks would pile up."""
         monotonic, now = time.monotonic(), datetime.now(UTC)
+        delayed = self.queue if self._last_start > now else ()
         moments = [monotonic + max(0.0, (queued.occurrence.start_at - now).total_seconds())
-                   for queued in self.queue if queued.occurrence.start_at > now]  # fmt: skip
+                   for queued in delayed if queued.occurrence.start_at > now]  # fmt: skip
         if no_slot and self.supervisor.jobs:
             moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
         next_pass = self._next_pass_at()
@@ -456,80 +452,110 @@ class Tick:
         return min(moments, default=None)
 
     def _start_ready(self) -> bool:
-        """Start what can start; True if something waits for a slot."""
-        group_full = False
-        for queued in list(self.queue):
-            if self.supervisor.stopping:
-                return False
-            if queued.occurrence.start_at > datetime.now(UTC):
-                continue
-            started = self._start_contained(queued)
-            if started is Started.NO_SLOT:
-                return True
-            if started is Started.GROUP_FULL:
-                group_full = True  # the others need not wait for its group
-                continue
-            self.queue.remove(queued)
-        return group_full
+        """Start what can start; True if something waits for a slot. Those that start together share one commit: first all
+        are claimed, and only what is on record is started."""
+        claimed, waits = self._claim_ready()
+        for execution, rung in claimed:
+            self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
+        for execution, _ in claimed:
+            self.supervisor.contained(execution, execution.announce, datetime.now(UTC), time.monotonic())
+            self.supervisor.add(execution)
+        return waits
 
-    def _start_contained(self, queued: Queued) -> Started:
+    def _claim_ready(self) -> tuple[list[tuple[Execution, Rung]], bool]:
+        """What this process may start now, and whether something else waits for a slot."""
+        free = self.context.settings.config.max_concurrent - len(self.supervisor.jobs)
+        ready, waits = self._take_ready(free)
+        claimed: list[tuple[Execution, Rung]] = []
+        if not ready:
+            return claimed, waits
+        left: list[Queued] = []
+        with self.context.db.transaction():
+            for candidate in ready:
+                execution = self._claim_and_make(candidate, left)
+                if execution is not None:
+                    claimed.append((execution, candidate.rung))
+        self.queue[:0] = left
+        return claimed, waits or bool(left)
+
+    def _take_ready(self, free: int) -> tuple[list[Candidate], bool]:
+        """Take up to so many out of the queue whose time has come and whose locks are to be had."""
+        now, healing = datetime.now(UTC), heals.running_since(self.context.db) if self.queue else None
+        ready: list[Candidate] = []
+        kept: list[Queued] = []
+        waits = False
+        taken = 0
+        for queued in self.queue:
+            if queued.occurrence.start_at <= now and not self.supervisor.stopping:
+                if len(ready) >= free:
+                    waits = True
+                    break
+                candidate = self._candidate_contained(queued, now, healing)
+                if candidate is not None:
+                    ready.append(candidate)
+            else:
+                kept.append(queued)
+            taken += 1
+        self.queue[:taken] = kept
+        return ready, waits
+
+    def _candidate_contained(self, queued: Queued, now: datetime, healing: datetime | None) -> Candidate | None:
         """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
         try:
-            return self._start(queued)
+            return self._candidate(queued, now, healing)
         except (TickdownError, OSError) as error:
-            return self._record_not_started(queued, str(error))
+            self._record_not_started(queued, str(error))
+            return None
 
-    def _record_not_started(self, queued: Queued, error: str) -> Started:
-        context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
-        task = queued.decision.task
-        context.log.error("not_started", task_id=task.id, error=error)
-        new = new_run(context, task, occurrence, now)
-        claimed = self._claim(queued, new, now)
-        if claimed is runs.Claim.WON:
-            lock = TaskLock(context.workspace.locks, task.id)  # never acquired
-            execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
-            execution.not_started(error, now)
-            self.supervisor.add(execution)
-        return _OF_CLAIM[claimed]
-
-    def _start(self, queued: Queued) -> Started:
-        context, now = self.context, datetime.now(UTC)
-        if len(self.supervisor.jobs) >= context.settings.config.max_concurrent:
-            return Started.NO_SLOT
+    def _candidate(self, queued: Queued, now: datetime, healing: datetime | None) -> Candidate | None:
+        context = self.context
         if now - queued.decided_at > STALE_DECISION_AFTER and not self._still_wanted(queued, now):
-            return Started.NO
-        task, occurrence = queued.decision.task, queued.occurrence
-        if self._is_suspect(task):
-            return Started.NO
+            return None
+        task = queued.decision.task
+        if healing is not None and self._is_suspect(task, healing):
+            return None
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
-            return Started.NO
-        rung = Rung.COMMENTS if need_an_agent(context, task, occurrence.source, now) else Rung.RUN
-        new = new_run(context, task, occurrence, now, rung)
-        claimed = self._claim(queued, new, now)
-        if claimed is not runs.Claim.WON:
-            lock.release()
-            return _OF_CLAIM[claimed]
+            return None
+        words = need_an_agent(context, task, queued.occurrence.source, now)
+        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN)
+
+    def _claim_and_make(self, candidate: Candidate, left: list[Queued]) -> Execution | None:
+        """None if it is not ours; what has to wait for a slot goes to those that are left."""
+        context, now, queued = self.context, datetime.now(UTC), candidate.queued
+        task, occurrence = queued.decision.task, queued.occurrence
+        new = new_run(context, task, occurrence, now, candidate.rung)
+        claim = self._claim(queued, new, now)
+        if claim is not runs.Claim.WON:
+            candidate.lock.release()
+            if claim is not runs.Claim.LOST:
+                left.append(queued)
+            return None
         context.log.info(
             "run_claimed", task_id=task.id, run_id=new.run_id, trace_id=new.trace_id, source=occurrence.source,
             scheduled_for=occurrence.at.isoformat(),
         )  # fmt: skip
         self.report.run_ids.append(new.run_id)
-        execution = Execution(
-            context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
+        return Execution(
+            context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
             heals_used=heals.of_chain(context.db, occurrence.follows) if occurrence.follows else 0,
         )  # fmt: skip
-        self.supervisor.contained(execution, execution.begin, rung, now, time.monotonic())
-        self.supervisor.add(execution)
-        return Started.YES
 
-    def _is_suspect(self, task: Task) -> bool:
+    def _record_not_started(self, queued: Queued, error: str) -> None:
+        context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
+        task = queued.decision.task
+        context.log.error("not_started", task_id=task.id, error=error)
+        new = new_run(context, task, occurrence, now)
+        if self._claim(queued, new, now) is runs.Claim.WON:
+            lock = TaskLock(context.workspace.locks, task.id)  # never acquired
+            execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
+            execution.not_started(error, now)
+            self.supervisor.add(execution)
+
+    def _is_suspect(self, task: Task, since: datetime) -> bool:
         """While a healer is at work, a task file that somebody else than this program has touched since does not start: it
         may be put back in a minute. It stays due."""
-        since = heals.running_since(self.context.db)
-        if since is None:
-            return False
         path = self.context.workspace.root / task.path
         try:
             if path.stat().st_ctime <= since.timestamp():
@@ -586,7 +612,8 @@ class Tick:
         now = datetime.now(UTC)
         followers = self.catalog.followers(job.task.id)
         decided = [found for task in followers if (found := self._decide_again(task, now)) is not None]
-        self._enqueue([decision for decision in decided if decision.plan.starts], now)
+        if decided:
+            self._enqueue([decision for decision in decided if decision.plan.starts], now)
         if job.task.catch_up is CatchUp.ALL:
             self._enqueue_rest(job.task, now)
 

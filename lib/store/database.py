@@ -84,9 +84,14 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, and the write lock from the start: what is read here stays true until the commit."""
+        """All or nothing, and the write lock from the start: what is read here stays true until the commit. Inside another
+        one it is a part of that, which can fail alone."""
         if self._rehearsing:
             yield self.connection
+            return
+        if self.connection.in_transaction:
+            with self._part():
+                yield self.connection
             return
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -95,6 +100,17 @@ class Database:
             self.connection.rollback()
             raise
         self.connection.commit()
+
+    @contextmanager
+    def _part(self) -> Iterator[None]:
+        self.connection.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK TO part")
+            self.connection.execute("RELEASE part")
+            raise
+        self.connection.execute("RELEASE part")
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
