@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from lib.model import NO_USAGE, ErrorClass, Usage
+from lib.records import record
 
 LONGEST_TEXT = 64 * 1024  # of the last words that are kept
 MOST_OBJECTS = 20_000  # JSON objects looked at in one output
@@ -27,7 +27,7 @@ class Format(StrEnum):
     TEXT = "text"  # what it prints is what it says
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Agent:
     name: str
     argv: tuple[str, ...]
@@ -109,7 +109,7 @@ def belongs_to_a_session(name: str) -> bool:
 # --- answers ---------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Answer:
     """What an agent says about its own call. `error` is None if it says that all went well."""
 

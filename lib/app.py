@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from lib.idle import basis, fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
 from lib.model import Facts, Run
 from lib.process import boot_id, this_process
+from lib.records import record
 from lib.redact import Redactor, secrets_in
 from lib.store import files, runs, tasks, ticks
 from lib.store.database import Database
@@ -25,7 +26,7 @@ from lib.views import TaskView
 from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class App:
     workspace: Workspace
     settings: Settings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from lib.clock import instant_of
 from lib.cron import WEEKDAYS
+from lib.records import record
 from lib.times import parse_clock
 
 FORMS = "'22:00-06:00', 'sat-sun' or '2026-12-24/2026-12-26'"
@@ -16,7 +16,7 @@ _DAY = timedelta(days=1)
 _MOST_STEPS = 400  # more than a year of days: whoever is still inside then is inside for good
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Hours:
     """Every day from one time to another; over midnight if the end is the earlier."""
 
@@ -34,7 +34,7 @@ class Hours:
         return end if now < self.end else None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Weekdays:
     text: str
     days: frozenset[int]  # 0 is Sunday, as in cron
@@ -45,7 +45,7 @@ class Weekdays:
         return datetime.combine(clock.date() + _DAY, time())
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Dates:
     """Both days and all between them."""
 

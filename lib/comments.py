@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from enum import StrEnum
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 from lib.agents import last_object_with
 from lib.model import Comment, Modification
 from lib.phrases import read_moment
+from lib.records import record
 from lib.terminal import one_line
 from lib.times import LONGEST
 
@@ -33,7 +33,7 @@ class Action(StrEnum):
     ASK = "ask"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Wish:
     action: Action
     reason: str = ""

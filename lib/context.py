@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from lib.config import Settings
 from lib.log import Log
 from lib.model import Owner
+from lib.records import record
 from lib.redact import Redactor
 from lib.store.database import Database
 from lib.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Context:
     workspace: Workspace
     settings: Settings

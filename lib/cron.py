@@ -10,13 +10,13 @@ import re
 import zlib
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import chain, pairwise
 from typing import Any
 
 from lib.clock import PROBE, change_between, clock_changes, clock_time, instant_of, twice_note
+from lib.records import record
 
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
@@ -32,7 +32,7 @@ class ScheduleError(ValueError):
     """Says which part is wrong, and what is accepted there."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Cron:
     text: str
     zone: tzinfo
@@ -59,7 +59,7 @@ class Cron:
 # --- reading a cron line ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Field:
     name: str
     low: int
@@ -214,8 +214,10 @@ def _ever_matches(days: str) -> bool:
 # --- occurrences -----------------------------------------------------------------------------------------------
 
 
+@lru_cache(maxsize=4096)
 def next_occurrence(cron: Cron, moment: datetime) -> datetime:
-    """The first one strictly after a moment, as a UTC instant."""
+    """The first one strictly after a moment, as a UTC instant. Kept for a while: a decision asks more than once, and many
+    tasks have the same schedule."""
     return _next_elapsed(cron, moment) if cron.follows_elapsed_time else _next_fixed(cron, moment)
 
 

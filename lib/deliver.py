@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
@@ -16,6 +16,7 @@ from lib.config import Config, Destination, Notify
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
 from lib.process import host_name
+from lib.records import record
 from lib.redact import Redactor
 from lib.store import outbox
 from lib.store.database import Database
@@ -33,7 +34,7 @@ LONGEST_WAIT = timedelta(hours=1)
 _PERMANENT = (400, 401, 403, 404)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Message:
     """One thing to send: an alert, or several as a digest."""
 

@@ -16,7 +16,7 @@ import secrets
 import sqlite3
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
@@ -65,6 +65,7 @@ from lib.model import (
 )
 from lib.outcomes import Outcome, classify
 from lib.process import PIPE_BYTES, Child, boot_id
+from lib.records import record
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.spending import left_to_spend
@@ -96,7 +97,7 @@ class Phase(Enum):
     DONE = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class End:
     """How a run ended, before it is recorded."""
 
@@ -140,7 +141,7 @@ class Execution:
         self._heal_lock: TaskLock | None = None
         self._comments: list[Comment] = []
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
-        log = context.workspace.run_log(task.id, run_id)
+        log = f"{context.workspace.root}/{context.workspace.run_log(task.id, run_id)}"
         self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
 
     @property
@@ -757,7 +758,7 @@ class Execution:
         end, db = self._end, self.context.db
         assert end is not None
         with db.transaction() as connection:
-            facts = tasks.facts(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
+            facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
             ending = runs.Ending(
                 self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
                 retry_at=end.retry_at, retries_used=self.retries_used + 1, story=messages.story(end.told, end.outcome),
@@ -892,5 +893,5 @@ def new_trace_id() -> str:
 
 def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
     run_id = runs.new_run_id(now)
-    log = context.workspace.relative(context.workspace.run_log(occurrence.task_id, run_id))
+    log = context.workspace.run_log(occurrence.task_id, run_id)
     return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group, rung)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lib.blackout import covering, first_free
 from lib.cron import Cron, count_occurrences, latest_occurrences, next_occurrence
 from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.records import record
 from lib.schedule import Interval, Manual, OneShot, Reboot, Schedule
 from lib.task import Task
 
@@ -31,7 +32,7 @@ _MOST_SEARCH = 500  # occurrences looked at to find one outside the blackouts
 _MOMENT = timedelta(microseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Unrun:
     """Occurrences that were not run: one row in history."""
 
@@ -40,7 +41,7 @@ class Unrun:
     count: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Plan:
     """What to do about one task now: start these in order, write off those, or skip and say why."""
 
@@ -52,13 +53,13 @@ class Plan:
     stays_due: bool = False  # what is skipped is only put off: it starts when the reason is gone
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NextRun:
     at: datetime | None
     source: Source | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Candidate:
     """One line with the time that it asks for, and where that comes from."""
 
@@ -67,7 +68,7 @@ class Candidate:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Forecast:
     """The next run, what else could have been it, and what made the choice."""
 
@@ -76,7 +77,7 @@ class Forecast:
     because: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pending:
     """Occurrences of one line whose time to start has come."""
 
@@ -218,17 +219,21 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
             event = _clamped(_interval_baseline(schedule, facts), task, facts)
             return replace(_event(event), start_at=start_time(task.id, event.at, task.jitter))
         case Cron():
-            if next_occurrence(schedule, since) > now:
+            first = next_occurrence(schedule, since)
+            if first > now:
                 return None
-            due = latest_occurrences(schedule, since, now, MOST_SEARCHED if task.blackout else MOST_CATCH_UPS + 1)
-            count = count_occurrences(schedule, since, now)
+            if next_occurrence(schedule, first) > now:
+                due, count = [first], 1
+            else:
+                due = latest_occurrences(schedule, since, now, MOST_SEARCHED if task.blackout else MOST_CATCH_UPS + 1)
+                count = count_occurrences(schedule, since, now)
     while due and start_time(task.id, due[-1], task.jitter) > now + LOOK_AHEAD:
         due.pop()
         count -= 1
     if not due:
         return None
     start, earliest = start_time(task.id, due[-1], task.jitter), _earliest_start(task, facts)
-    everything = Unrun(next_occurrence(schedule, since), due[-1], count)
+    everything = Unrun(first, due[-1], count)
     pending = Pending(everything, tuple(due), Source.BASELINE_CRON, start, by_clock=True)
     if earliest is None or earliest <= start:
         return pending

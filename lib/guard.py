@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from lib.records import record
 from lib.scan import is_task_file
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
@@ -61,7 +62,7 @@ _PROGRAM_FILES = (
 # --- what may be edited ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Surrounds:
     """Places with rules of their own: the home folder, the database, and where agents keep what they need themselves."""
 
@@ -70,7 +71,7 @@ class Surrounds:
     of_agents: tuple[Path, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Scope:
     """`editable` by real path; `refused` are files that are named but never edited, with the reason."""
 
@@ -208,7 +209,7 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
 # --- before ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Entry:
     """One file, link or folder as it was. `content` is None where it was too large to keep."""
 
@@ -355,7 +356,7 @@ def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:
 # --- after -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Change:
     path: Path
     before: Entry | None

@@ -14,7 +14,7 @@ import sqlite3
 import subprocess
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, time
 from functools import cache
 from pathlib import Path
@@ -31,6 +31,7 @@ from lib.model import HealRow, HealStatus, HealVerdict, RunStatus, TicketKind
 from lib.outcomes import Outcome
 from lib.process import host_name, is_alive, time_of_boot
 from lib.prompts import SELF_HEAL, mark, prompt
+from lib.records import record
 from lib.redact import Redactor
 from lib.runners import CannotRun, Command, Place, agent_command, find_agent, working_folder
 from lib.store import costs, heals, outbox, runs
@@ -144,10 +145,10 @@ def last_lines(text: str) -> str:
     return "\n".join(line[:LONGEST_LINE] for line in text.splitlines()[-LOG_LINES:])
 
 
-def log_tail(path: Path, span: tuple[int, int] | None = None) -> str:
+def log_tail(path: str, span: tuple[int, int] | None = None) -> str:
     """The end of a run's log, or of one part of it."""
     try:
-        with path.open("rb") as file:
+        with open(path, "rb") as file:
             size = os.fstat(file.fileno()).st_size
             start, end = span if span is not None else (0, size)
             file.seek(max(min(start, size), end - LOG_LINES * 500))
@@ -159,7 +160,7 @@ def log_tail(path: Path, span: tuple[int, int] | None = None) -> str:
 # --- one heal --------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Said:
     """The healer's own answer."""
 
@@ -176,7 +177,7 @@ class Said:
         return cls(verdict, one_line(str(found.get("cause") or ""), 500))
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Result:
     row: HealRow
     edited: bool  # the edits are in place and wait for their proof

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from lib.context import Context
 from lib.guard import remove_folder
+from lib.records import record
 from lib.store import ticks
 from lib.store.runs import running_runs
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Pruned:
     before: str
     runs: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -25,6 +25,7 @@ from lib.model import (
     TicketKind,
 )
 from lib.outcomes import Outcome
+from lib.records import record
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
@@ -57,41 +58,41 @@ class NoHeal(StrEnum):
     UNAVAILABLE = "the healer itself does not work"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finish:
     status: RunStatus
     counted: bool = True
     suspend: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Retry:
     delay: timedelta
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FollowUp:
     """The run ends as failed now, and a new run follows at this time."""
 
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Rerun:
     """Once more in the same occurrence, because the first try was interrupted from outside."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Heal:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verify:
     """Run the task with what the healer made of it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AskHuman:
     """The healer says that no edit helps here."""
 
@@ -100,7 +101,7 @@ Step = Finish | Retry | FollowUp | Rerun | Heal
 AfterHeal = Step | Verify | AskHuman
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Progress:
     """How far up the ladder a run is."""
 
@@ -164,7 +165,7 @@ def total_time(task: Task, heal_timeout: timedelta | None) -> timedelta:
     return total if heal_timeout is None else total + MOST_HEALS * (heal_timeout + task.timeout)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Verdict:
     """What a finished run means for its task: new counters, and who is to be told what."""
 
@@ -179,7 +180,7 @@ class Verdict:
     probation: Probation | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Circumstances:
     """What else is known about the end of a run."""
 

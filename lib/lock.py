@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 
 from lib.errors import TickdownError
 from lib.instants import from_store, to_store
 from lib.model import Owner
 from lib.process import boot_id
+from lib.records import record
 from lib.workspace import PRIVATE_FILE, make_private_dir
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Holder:
     """What the lock file tells."""
 
@@ -34,9 +35,14 @@ class Holder:
     ladder_deadline: datetime | None = None  # over all attempts and heals of the occurrence
 
 
+@cache
+def _make_once(folder: Path) -> None:
+    make_private_dir(folder)
+
+
 class TaskLock:
     def __init__(self, folder: Path, task_id: str) -> None:
-        self.path = folder / f"{task_id}.lock"
+        self.folder, self.path = folder, f"{folder}/{task_id}.lock"
         self._descriptor: int | None = None
 
     def acquire(self) -> bool:
@@ -44,7 +50,7 @@ class TaskLock:
         from filelock import lock_descriptor
 
         try:
-            make_private_dir(self.path.parent)
+            _make_once(self.folder)
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
         except OSError as error:
             raise TickdownError(f"the lock {self.path} can't be opened: {error.strerror}") from None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from lib.ladder import NoHeal, Verdict
@@ -21,6 +20,7 @@ from lib.model import (
     TicketKind,
 )
 from lib.outcomes import Outcome
+from lib.records import record
 from lib.task import Task
 from lib.times import duration_text
 from lib.zones import zone_name
@@ -50,7 +50,7 @@ _TITLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Tried:
     """What happened in a run before its end: (rung, status, what came of it) of its attempts but the last, and its heals."""
 

@@ -7,9 +7,11 @@ drawing in ARCHITECTURE.md. A test compares them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from lib.records import record
 
 
 class RunStatus(StrEnum):
@@ -184,7 +186,7 @@ class AlertStatus(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Alert:
     """A message for people, before it has been recorded."""
 
@@ -198,7 +200,7 @@ class Alert:
     run_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ticket:
     kind: TicketKind
     title: str
@@ -210,7 +212,7 @@ class Ticket:
     command: str = ""  # what lets it go on
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Usage:
     """What an agent says about one call."""
 
@@ -224,7 +226,7 @@ class Usage:
 NO_USAGE = Usage()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Probation:
     """A task that was healed is watched until so many runs were clean, or until a time."""
 
@@ -233,7 +235,7 @@ class Probation:
     until: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HealRow:
     """One heal: an attempt of a run in which an agent edited something."""
 
@@ -250,7 +252,7 @@ class HealRow:
     cost_usd: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Modification:
     """What a comment changes for one run."""
 
@@ -258,7 +260,7 @@ class Modification:
     prompt: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Comment:
     id: int
     task_id: str
@@ -270,7 +272,7 @@ class Comment:
     answer: str | None = None  # what came of it
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Occurrence:
     """One due moment of one task. `key` is what makes its run unique."""
 
@@ -283,7 +285,7 @@ class Occurrence:
     apart: bool = False  # not one of the schedule's: taking it up settles none of those
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Owner:
     """A process, named so that a later process with the same pid can't be taken for it."""
 
@@ -293,7 +295,7 @@ class Owner:
     boot_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Hint:
     """Advice that bends the schedule for a while: an interval (`every`) or one moment (`at`)."""
 
@@ -309,7 +311,7 @@ class Hint:
         return self.until is None or self.until > now
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Chained:
     """Every task that this one comes after has ended as asked; the last of those ends."""
 
@@ -317,7 +319,7 @@ class Chained:
     run_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
@@ -345,7 +347,7 @@ class Facts:
     revision: int = field(default=0, compare=False)  # another one whenever any of this is written
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Run:
     """A row of `task_runs`."""
 

@@ -4,19 +4,19 @@ then from the last lines of the output."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
 
 from lib.agents import NOTHING_SAID, Answer
 from lib.model import NO_USAGE, ErrorClass, RunStatus, Usage
+from lib.records import record
 from lib.zones import UnknownZone, get_zone
 
 LINES_LOOKED_AT = 12  # what node prints after the line that says it
 LONGEST_RESET = timedelta(days=8)  # weekly limits exist
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outcome:
     """How one attempt ended."""
 

@@ -7,12 +7,12 @@ the task is first seen.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from lib.clock import clock_time, instant_of, twice_note
 from lib.cron import WEEKDAYS, ScheduleError
 from lib.near import suggestion
+from lib.records import record
 from lib.times import UNITS, parse_clock, parse_duration, parse_moment
 
 FIRST_WORDS = ("every", "hourly", "daily", "weekly", "in", "at", "tomorrow", "on")
@@ -26,7 +26,7 @@ _RECURRING = (
 _ONCE = "in 30 minutes, at 17:00, tomorrow at 09:00, on 2026-06-01 at 12:00"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Once:
     """One moment: a while after the task was first seen, or a time of day on a day."""
 

@@ -12,12 +12,12 @@ import signal
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
 from lib import machine
 from lib.model import Owner
+from lib.records import record
 
 PIPE_BYTES = 1 << 20
 boot_id = cache(machine.boot_id)
@@ -28,7 +28,7 @@ def time_of_boot() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ProcessInfo:
     pid: int
     parent: int
@@ -91,7 +91,7 @@ def send_signal(pid: int, started: int, number: signal.Signals) -> bool:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Lifetime:
     """Of a command, in the kernel's clock ticks since boot, like the start time of a process."""
 

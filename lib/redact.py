@@ -43,6 +43,8 @@ class Redactor:
 
     def tree(self, value: Any) -> Any:
         """The same for every text in a JSON-like value."""
+        if not self.secrets:
+            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):

@@ -9,7 +9,6 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from lib.agents import (
 from lib.config import Settings
 from lib.http_call import REQUEST_VARIABLE
 from lib.model import Modification
+from lib.records import record
 from lib.task import Request, Task
 from lib.workspace import PRIVATE_DIR, Workspace, fill, make_private_dir, replace_file
 
@@ -40,7 +40,7 @@ class CannotRun(Exception):
         self.exit_code = exit_code
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Command:
     argv: list[str]
     cwd: Path
@@ -49,7 +49,7 @@ class Command:
     format: Format | None = None  # of an agent's result
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Place:
     """Where commands run and what they may refer to."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 
 from lib.cron import Cron, ScheduleError, next_occurrence, parse_cron
 from lib.instants import to_milliseconds
 from lib.phrases import Once, is_phrase, read_phrase
+from lib.records import record
 from lib.times import parse_duration
 
 LONGEST_TEXT = 500  # a cron line that lists every value of every field fits
@@ -30,17 +30,17 @@ ACCEPTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Manual:
     text: str = "manual"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Reboot:
     text: str = "@reboot"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Interval:
     """Counted from the last end."""
 
@@ -48,7 +48,7 @@ class Interval:
     every: timedelta
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class OneShot:
     text: str
     zone: tzinfo

@@ -19,6 +19,7 @@ from lib.blackout import covering, first_free
 from lib.cron import Cron, next_occurrence, occurrences
 from lib.governor import forecast, is_spent, paused, plan, start_time, without_expired
 from lib.model import CatchUp, Chained, ChainOn, DisabledReason, Facts, HintKind, Occurrence, SkipReason, Source
+from lib.records import record
 from lib.schedule import Interval, Manual, OneShot, Reboot
 from lib.task import Task
 
@@ -47,7 +48,7 @@ class Effort:
             raise TooMuch
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Subject:
     """A task as it stands when the replay begins."""
 
@@ -58,7 +59,7 @@ class Subject:
     ended: Mapping[str, datetime] = field(default_factory=dict)  # whom it comes after and need not wait for any more
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Start:
     task_id: str
     at: datetime
@@ -347,14 +348,14 @@ def with_upstreams(subjects: Sequence[Subject], task_id: str) -> list[Subject]:
 # --- the load of a window --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Minute:
     at: datetime
     runs: int
     tasks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Peak:
     """The most runs at once, and when first."""
 
@@ -362,7 +363,7 @@ class Peak:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Overlap:
     """Occurrences that would be skipped because the run before them still goes on."""
 
@@ -372,7 +373,7 @@ class Overlap:
     lasts: timedelta
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Simulation:
     begin: datetime
     end: datetime

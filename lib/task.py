@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import timedelta, tzinfo
 
 from lib.agents import PRESETS
 from lib.blackout import Blackout, parse_blackout
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
+from lib.records import record
 from lib.schedule import SHORTEST, Manual, Schedule, parse_schedule
 from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
@@ -34,7 +35,7 @@ FIELDS = (
 _NO_SCHEDULE: Schedule = Manual()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Request:
     """What `run_as: http` asks for; `${NAME}` in it is filled when it runs."""
 
@@ -45,7 +46,7 @@ class Request:
     expect_status: tuple[int, ...] = ()  # none: any 2xx
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Task:
     id: str
     schedule: Schedule
@@ -100,7 +101,7 @@ class Task:
         return None if self.run_as in RUNNERS else self.run_as
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Surroundings:
     """What a task file may refer to, from the configuration."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import signal
+import sqlite3
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from enum import Enum, auto
 
 from lib import messages
 from lib.app import facts_as_synced, leave_shortcut, refresh
@@ -29,6 +31,7 @@ from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
+from lib.records import record
 from lib.recover import HungRun, dead_runs, recover
 from lib.remarks import need_an_agent
 from lib.runners import find_agent, own_variables
@@ -45,12 +48,14 @@ from lib.times import in_words
 from lib.zones import get_zone
 
 LOOK_FOR_SLOT_EVERY = 1.0
+# So many share a commit; more of them, and those that run would have ended before the next are started.
+STARTS_AT_ONCE = 6
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Decision:
     """The pure part of a tick, for one task."""
 
@@ -59,7 +64,7 @@ class Decision:
     plan: Plan
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NotBefore:
     """There is nothing to decide about a task before this moment; None: at no time."""
 
@@ -90,7 +95,15 @@ class Report:
     exit_code: Exit = Exit.OK
 
 
-@dataclass(frozen=True, slots=True)
+class Waits(Enum):
+    """What keeps the next of the queue from starting at once."""
+
+    FOR_NOTHING = auto()
+    FOR_A_SLOT = auto()
+    FOR_ITS_TURN = auto()
+
+
+@record(frozen=True, slots=True)
 class Candidate:
     """Ready to be claimed: its lock is held."""
 
@@ -424,8 +437,7 @@ class Tick:
                 if self._recover_again:
                     self._recover_again = False
                     self._recover(datetime.now(UTC))
-                no_slot = self._start_ready()
-                until = self._wake_time(no_slot)
+                until = self._wake_time(self._start_ready())
                 if not self.supervisor.jobs and until is None:
                     return
             self.supervisor.wait(until)
@@ -437,23 +449,25 @@ class Tick:
         after = self._passes_done * self.every.total_seconds()
         return self._began + after if after < 60 else None
 
-    def _wake_time(self, no_slot: bool) -> float | None:
+    def _wake_time(self, waits: Waits) -> float | None:
         """When to look again without being called. A tick that runs nothing does not wait for the slots of others:
         the next one comes within a minute, and waiting ticks would pile up."""
         monotonic, now = time.monotonic(), datetime.now(UTC)
         delayed = self.queue if self._last_start > now else ()
         moments = [monotonic + max(0.0, (queued.occurrence.start_at - now).total_seconds())
                    for queued in delayed if queued.occurrence.start_at > now]  # fmt: skip
-        if no_slot and self.supervisor.jobs:
+        if waits is Waits.FOR_ITS_TURN:
+            moments.append(monotonic)
+        elif waits is Waits.FOR_A_SLOT and self.supervisor.jobs:
             moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
         next_pass = self._next_pass_at()
         if next_pass is not None:
             moments.append(next_pass)
         return min(moments, default=None)
 
-    def _start_ready(self) -> bool:
-        """Start what can start; True if something waits for a slot. Those that start together share one commit: first all
-        are claimed, and only what is on record is started."""
+    def _start_ready(self) -> Waits:
+        """Start what can start. Those that start together share one commit: first all are claimed, and only what is on
+        record is started."""
         claimed, waits = self._claim_ready()
         for execution, rung in claimed:
             self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
@@ -462,33 +476,34 @@ class Tick:
             self.supervisor.add(execution)
         return waits
 
-    def _claim_ready(self) -> tuple[list[tuple[Execution, Rung]], bool]:
-        """What this process may start now, and whether something else waits for a slot."""
+    def _claim_ready(self) -> tuple[list[tuple[Execution, Rung]], Waits]:
+        """What this process may start now, and what the others wait for."""
         free = self.context.settings.config.max_concurrent - len(self.supervisor.jobs)
-        ready, waits = self._take_ready(free)
+        ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
         claimed: list[tuple[Execution, Rung]] = []
-        if not ready:
-            return claimed, waits
         left: list[Queued] = []
-        with self.context.db.transaction():
-            for candidate in ready:
-                execution = self._claim_and_make(candidate, left)
-                if execution is not None:
-                    claimed.append((execution, candidate.rung))
+        if ready:
+            with self.context.db.transaction() as connection:
+                for candidate in ready:
+                    execution = self._claim_and_make(connection, candidate, left)
+                    if execution is not None:
+                        claimed.append((execution, candidate.rung))
         self.queue[:0] = left
-        return claimed, waits or bool(left)
+        if left or (more and free <= STARTS_AT_ONCE):
+            return claimed, Waits.FOR_A_SLOT
+        return claimed, Waits.FOR_ITS_TURN if more else Waits.FOR_NOTHING
 
-    def _take_ready(self, free: int) -> tuple[list[Candidate], bool]:
-        """Take up to so many out of the queue whose time has come and whose locks are to be had."""
+    def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
+        """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more."""
         now, healing = datetime.now(UTC), heals.running_since(self.context.db) if self.queue else None
         ready: list[Candidate] = []
         kept: list[Queued] = []
-        waits = False
+        more = False
         taken = 0
         for queued in self.queue:
             if queued.occurrence.start_at <= now and not self.supervisor.stopping:
-                if len(ready) >= free:
-                    waits = True
+                if len(ready) >= most:
+                    more = True
                     break
                 candidate = self._candidate_contained(queued, now, healing)
                 if candidate is not None:
@@ -497,7 +512,7 @@ class Tick:
                 kept.append(queued)
             taken += 1
         self.queue[:taken] = kept
-        return ready, waits
+        return ready, more
 
     def _candidate_contained(self, queued: Queued, now: datetime, healing: datetime | None) -> Candidate | None:
         """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
@@ -520,12 +535,14 @@ class Tick:
         words = need_an_agent(context, task, queued.occurrence.source, now)
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN)
 
-    def _claim_and_make(self, candidate: Candidate, left: list[Queued]) -> Execution | None:
+    def _claim_and_make(
+        self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]
+    ) -> Execution | None:
         """None if it is not ours; what has to wait for a slot goes to those that are left."""
         context, now, queued = self.context, datetime.now(UTC), candidate.queued
         task, occurrence = queued.decision.task, queued.occurrence
         new = new_run(context, task, occurrence, now, candidate.rung)
-        claim = self._claim(queued, new, now)
+        claim = self._claim(connection, queued, new, now)
         if claim is not runs.Claim.WON:
             candidate.lock.release()
             if claim is not runs.Claim.LOST:
@@ -547,7 +564,9 @@ class Tick:
         task = queued.decision.task
         context.log.error("not_started", task_id=task.id, error=error)
         new = new_run(context, task, occurrence, now)
-        if self._claim(queued, new, now) is runs.Claim.WON:
+        with context.db.transaction() as connection:
+            claim = self._claim(connection, queued, new, now)
+        if claim is runs.Claim.WON:
             lock = TaskLock(context.workspace.locks, task.id)  # never acquired
             execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
             execution.not_started(error, now)
@@ -568,11 +587,11 @@ class Tick:
         self.context.log.warning("held", task_id=task.id, reason="its file was changed while a heal is going on")
         return True
 
-    def _claim(self, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
+    def _claim(self, connection: sqlite3.Connection, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
         decision, config = queued.decision, self.context.settings.config
         group_limit = config.groups.get(decision.task.group) if decision.task.group else None
-        return runs.claim(
-            self.context.db, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
+        return runs.claim_in(
+            connection, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
             missed=decision.plan.missed, missed_source=decision.plan.source,
             next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
         )  # fmt: skip

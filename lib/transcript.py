@@ -4,7 +4,6 @@ apart to be read at its end."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 from lib.errors import TickdownError
 from lib.redact import RedactedStream, Redactor
@@ -17,7 +16,7 @@ _ERROR_LENGTH = 300
 class Transcript:
     def __init__(
         self,
-        path: Path,
+        path: str,
         limit: int,
         redactor: Redactor,
         echo: Callable[[bytes], None] | None,

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from lib.errors import Exit
 from lib.governor import NextRun, Plan
 from lib.model import Comment, Hint, Run, RunStatus, TaskState
 from lib.outcomes import Outcome
+from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
 from lib.terminal import one_line, printable
@@ -31,7 +31,7 @@ _STYLES = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Screen:
     """Where a command writes: tables and colours on a terminal, plain columns in a pipe, or one JSON document."""
 
@@ -121,7 +121,7 @@ def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
 # --- tasks -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TaskView:
     """A task with everything that `list` tells of it."""
 

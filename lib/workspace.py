@@ -7,6 +7,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from lib.errors import Exit, TickdownError
@@ -16,48 +17,50 @@ PRIVATE_FILE = 0o600
 MAX_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Workspace:
     root: Path
 
-    @property
+    @cached_property
     def tasks(self) -> Path:
         return self.root / "tasks"
 
-    @property
+    @cached_property
     def logs(self) -> Path:
         return self.root / "logs"
 
-    @property
+    @cached_property
     def state(self) -> Path:
         return self.root / "state"
 
-    @property
+    @cached_property
     def locks(self) -> Path:
         return self.state / "locks"
 
-    @property
+    @cached_property
     def shims(self) -> Path:
         return self.state / "shims"
 
-    @property
+    @cached_property
     def heals(self) -> Path:
         return self.state / "heals"
 
-    @property
+    @cached_property
     def audit_log(self) -> Path:
         return self.logs / "self-heal-audit.log"
 
-    @property
+    @cached_property
     def config_file(self) -> Path:
         return self.root / "config.yaml"
 
-    @property
+    @cached_property
     def env_file(self) -> Path:
         return self.root / ".env"
 
-    def run_log(self, task_id: str, run_id: str) -> Path:
-        return self.logs / "runs" / task_id / f"{run_id}.log"
+    @staticmethod
+    def run_log(task_id: str, run_id: str) -> str:
+        """Below the root."""
+        return f"logs/runs/{task_id}/{run_id}.log"
 
     def relative(self, path: Path) -> str:
         try:
@@ -79,7 +82,7 @@ def find_workspace(option: str | None, environment: Mapping[str, str], default: 
 
 def make_dir(path: Path) -> None:
     """Made so that only its owner may enter; one that is there already keeps its modes."""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         make_dir(path.parent)  # `parents=True` would make them as the umask says
         path.mkdir(mode=PRIVATE_DIR, exist_ok=True)
 

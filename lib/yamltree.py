@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 from lib.near import suggestion
+from lib.records import record
 from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_duration, parse_size
 
 MAX_DEPTH = 16
@@ -21,7 +22,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Problem:
     """One thing wrong with one place of one file."""
 

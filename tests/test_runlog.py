@@ -17,7 +17,7 @@ NOTICE = re.compile(rb"\n=== ([0-9]+) bytes dropped \(over max_log\) ===\n")
 
 def write(path, parts, limit=LIMIT) -> tuple[bytes, int]:
     """What is in the file at the end, and the most it ever held."""
-    log, most = RunLog(path, limit), 0
+    log, most = RunLog(str(path), limit), 0
     for part in parts:
         log.write(part)
         most = max(most, path.stat().st_size)
@@ -63,7 +63,7 @@ def test_the_disk_never_holds_more_than_twice_the_limit(tmp_path_factory, sizes)
 
 
 def test_each_attempt_has_its_header_on_a_line_of_its_own(tmp_path):
-    log = RunLog(tmp_path / "x.log", LIMIT)
+    log = RunLog(f"{tmp_path}/x.log", LIMIT)
     log.header("attempt 1")
     log.write(b"no newline at the end")
     log.header("attempt 2")
@@ -83,7 +83,7 @@ def test_an_existing_log_is_continued(tmp_path):
 @pytest.mark.parametrize("piece", [1, 100, 5000, 20_000])
 def test_the_summary_is_the_end_of_the_attempt(tmp_path, piece):
     data = b"".join(b"%07d\n" % number for number in range(1500))
-    log = RunLog(tmp_path / "x.log", 1024)
+    log = RunLog(f"{tmp_path}/x.log", 1024)
     log.write(b"attempt 1")
     log.header("attempt 2")
     assert log.summary() == ""
@@ -94,7 +94,7 @@ def test_the_summary_is_the_end_of_the_attempt(tmp_path, piece):
 
 
 def test_a_summary_of_odd_bytes_is_still_a_text(tmp_path):
-    log = RunLog(tmp_path / "x.log", LIMIT)
+    log = RunLog(f"{tmp_path}/x.log", LIMIT)
     log.write(b"\xff\xc3")
     log.write(b"\xa4 ok")
     assert log.summary() == "\ufffdä ok"
@@ -107,5 +107,5 @@ def test_logs_are_private_and_no_link_is_followed(tmp_path):
     assert (tmp_path / "runs").stat().st_mode & 0o777 == 0o700
     (tmp_path / "runs" / "y.log").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
-        RunLog(tmp_path / "runs" / "y.log", LIMIT)
+        RunLog(f"{tmp_path}/runs/y.log", LIMIT)
     assert not (tmp_path / "elsewhere").exists()

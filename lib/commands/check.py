@@ -9,7 +9,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from lib.guard import scope_of
 from lib.heal import midnight, place_of, surrounds_of
 from lib.idle import OUTAGE_AFTER
 from lib.model import RunStatus, TicketKind
+from lib.records import record
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
 from lib.schedule import OneShot
@@ -170,7 +171,7 @@ def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
 # --- doctor ----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Finding:
     name: str
     ok: bool

@@ -52,7 +52,7 @@ def _rehearse(app: App, screen: Screen, db: Database, task: Task, now: datetime)
     failed = runs.last_failed(db, task.id)
     why = why_no_heal(context, task, now)
     scope = scope_for(context, task)
-    log = log_tail(app.workspace.root / failed.log) if failed is not None and failed.log else ""
+    log = log_tail(f"{app.workspace.root}/{failed.log}") if failed is not None and failed.log else ""
     error = (failed.error if failed is not None else None) or "(it has not failed yet)"
     text = heal_prompt(context, task, scope, error, log, (), redactor)
     document = {

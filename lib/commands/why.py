@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,6 +12,7 @@ from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan
 from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason
 from lib.process import boot_id
+from lib.records import record
 from lib.schedule import Interval
 from lib.store import runs, tasks
 from lib.store.tasks import Link
@@ -27,7 +27,7 @@ from lib.zones import zone_name
 DECISIONS_SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class _Story:
     """Everything that `why` tells, from one look at the store."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lib.instants import from_store, to_store
 from lib.model import Alert, AlertKind, AlertStatus, Ticket
+from lib.records import record
 from lib.store.database import Database
 from lib.store.tickets import open_ticket
 
@@ -16,7 +16,7 @@ LEASE = timedelta(seconds=90)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Outgoing:
     """An alert in the outbox."""
 

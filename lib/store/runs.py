@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -32,6 +31,7 @@ from lib.model import (
     Usage,
 )
 from lib.outcomes import Outcome
+from lib.records import record
 from lib.store import outbox, tasks
 from lib.store.database import Database
 from lib.store.tickets import note_on_tickets, open_ticket
@@ -46,7 +46,7 @@ class Claim(Enum):
     GROUP_FULL = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class NewRun:
     run_id: str
     occurrence: Occurrence
@@ -67,41 +67,54 @@ def claim(
     decision was made from), no run of it is going on, and there is a free slot. A manual run (`limit` None) uses up no
     occurrence and waits for no slot.
     """
-    occurrence = new.occurrence
-    regular = occurrence.source is not Source.MANUAL
     with db.transaction() as connection:
-        if connection.execute(
-            "SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'", (occurrence.task_id,)
-        ).fetchone():
-            return Claim.LOST
-        if limit is not None:
-            (running,) = connection.execute("SELECT COUNT(*) FROM task_runs WHERE status = 'running'").fetchone()
-            if running >= limit:
-                return Claim.AT_CAPACITY
-        if group_limit is not None:
-            (running,) = connection.execute(
-                "SELECT COUNT(*) FROM task_runs WHERE status = 'running' AND concurrency_group = ?", (new.group,)
-            ).fetchone()
-            if running >= group_limit:
-                return Claim.GROUP_FULL
-        if regular and not _take_up(connection, facts, occurrence, next_boot_id, now):
-            return Claim.LOST
-        if missed is not None:
-            insert_unrun(
-                connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
-                new.owner.host, now,
-            )  # fmt: skip
-        if connection.execute("SELECT 1 FROM task_runs WHERE key = ?", (occurrence.key,)).fetchone():
-            return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
-        connection.execute(
-            "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
-            " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
-            " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, to_store(now),
-             to_store(occurrence.at) if regular else None, to_store(now), new.owner.host, new.owner.pid,
-             new.owner.started, new.owner.boot_id, to_store(now), new.trace_id, new.log, occurrence.follows, new.group),
+        return claim_in(
+            connection, new, facts, now, limit=limit, group_limit=group_limit, missed=missed,
+            missed_source=missed_source, next_boot_id=next_boot_id,
         )  # fmt: skip
-        _insert_attempt(connection, new.run_id, 1, new.rung, now)
+
+
+def claim_in(
+    connection: sqlite3.Connection, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
+    group_limit: int | None = None, missed: Unrun | None = None, missed_source: Source | None = None,
+    next_boot_id: str | None = None,
+) -> Claim:  # fmt: skip
+    """The same, as a part of the caller's transaction."""
+    occurrence, stamp = new.occurrence, to_store(now)
+    regular = occurrence.source is not Source.MANUAL
+    runs_now, running, key_is_used = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'),"
+        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), EXISTS (SELECT 1 FROM task_runs WHERE key = ?)",
+        (occurrence.task_id, occurrence.key),
+    ).fetchone()
+    if runs_now:
+        return Claim.LOST
+    if limit is not None and running >= limit:
+        return Claim.AT_CAPACITY
+    if group_limit is not None:
+        (running,) = connection.execute(
+            "SELECT COUNT(*) FROM task_runs WHERE status = 'running' AND concurrency_group = ?", (new.group,)
+        ).fetchone()
+        if running >= group_limit:
+            return Claim.GROUP_FULL
+    if regular and not _take_up(connection, facts, occurrence, next_boot_id, now):
+        return Claim.LOST
+    if missed is not None:
+        insert_unrun(
+            connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
+            new.owner.host, now,
+        )  # fmt: skip
+    if key_is_used:
+        return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
+    connection.execute(
+        "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
+        " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
+        " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, stamp,
+         to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
+         new.owner.started, new.owner.boot_id, stamp, new.trace_id, new.log, occurrence.follows, new.group),
+    )  # fmt: skip
+    _insert_attempt(connection, new.run_id, 1, new.rung, now)
     return Claim.WON
 
 
@@ -301,7 +314,7 @@ def end_attempt(
         )
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ending:
     """Everything that the end of a run changes, applied in one transaction."""
 
@@ -336,8 +349,9 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
         return False
     if ending.outcome.status is not RunStatus.SKIPPED:  # then the attempt that found so has ended before
         end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
-    if ending.source is not Source.MANUAL:
-        connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (to_store(now), ending.task_id))
+    last_end = to_store(now) if ending.source is not Source.MANUAL else None
+    if last_end is not None and ending.verdict is None:
+        connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (last_end, ending.task_id))
     if ending.retry_at is not None:
         connection.execute(
             "UPDATE tasks SET retry_at = ?, retry_follows = ?, retries_used = ? WHERE id = ?",
@@ -346,9 +360,9 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     verdict = ending.verdict
     if verdict is not None:
         connection.execute(
-            "UPDATE tasks SET failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
+            "UPDATE tasks SET last_end = COALESCE(?, last_end), failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
             " closing = COALESCE(?, closing), probation_run = ?, probation_left = ?, probation_until = ? WHERE id = ?",
-            (verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
+            (last_end, verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
              verdict.closing, *_probation_values(verdict.probation), ending.task_id),
         )  # fmt: skip
         _tell_those_after(connection, ending, now)

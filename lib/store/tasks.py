@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from lib.catalog import Catalog, TaskFile
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
+from lib.records import record
 from lib.schedule import OneShot
 from lib.store.database import Database
 from lib.store.outbox import add_alert
@@ -17,7 +17,7 @@ from lib.store.tickets import close_tickets
 from lib.task import Task
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Remembered:
     """A task as it was last seen valid, for when its file is broken now."""
 
@@ -275,7 +275,13 @@ def facts(db: Database, task_id: str) -> Facts | None:
     return _facts(row, hints, db.all("SELECT * FROM chains WHERE task_id = ?", task_id))
 
 
-@dataclass(frozen=True, slots=True)
+def record_of(db: Database, task_id: str) -> Facts | None:
+    """What it has done so far, without what is to start it next: hints and chains."""
+    row = db.one("SELECT *, 1 AS running FROM tasks WHERE id = ?", task_id)
+    return _facts(row, [], []) if row is not None else None
+
+
+@record(frozen=True, slots=True)
 class Link:
     """One of the tasks that a task comes after. `ended_at` is the end that counts for its next start, if it has come."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from datetime import datetime
 
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Ticket, TicketKind
+from lib.records import record
 from lib.store.database import Database
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class TicketRow:
     id: int
     ticket: Ticket
