@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from datetime import timedelta
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -195,6 +196,8 @@ def main(argv: list[str] | None = None) -> int:
     _see_to_the_streams()
     arguments = build_parser().parse_args(argv)
     try:
+        if find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
+            raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
         code = int(dispatch(arguments))
         sys.stdout.flush()
         return code

@@ -120,7 +120,7 @@ def _text_of(path: Path, lines: list[str]) -> str:
 def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, list[Problem]]:
     """The configuration, with the default for whatever is wrong, and what is wrong."""
     try:
-        root = parse_yaml(text)
+        root = parse_yaml(text) if text.strip() else Node("map", 1, 0)
     except YamlError as error:
         return Config(), [error.problem]
     problems: list[Problem] = []

@@ -41,6 +41,7 @@ from lib.ladder import (
     Progress,
     Rerun,
     Retry,
+    Verdict,
     Verify,
     after_heal,
     judge,
@@ -50,6 +51,7 @@ from lib.ladder import (
 )
 from lib.lock import Holder, TaskLock
 from lib.model import (
+    Alert,
     Comment,
     DisabledReason,
     ErrorClass,
@@ -114,12 +116,14 @@ class Execution:
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
         trace_id: str, *, retries_used: int = 0, heals_used: int = 0, may_heal: bool = True,
         modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
+        uncommented: bool = False,
     ) -> None:  # fmt: skip
         self.context, self.task, self.lock = context, task, lock
         self.run_id, self.source, self.scheduled_for, self.trace_id = run_id, source, scheduled_for, trace_id
         self.retries_used, self.heals_used, self.may_heal = retries_used, heals_used, may_heal
         self.interruptions = 0
         self.echo = echo
+        self._uncommented = uncommented  # nobody has written anything that its first attempt must heed
         self.phase = Phase.WAITING
         self.wake_at: float | None = None  # on the monotonic clock, like every time of a phase
         self.child: Child | None = None
@@ -455,7 +459,7 @@ class Execution:
                 self._finish(outcome, now, retry_at=at)
             case Finish(status=status, counted=counted, suspend=suspend):
                 how = Circumstances(counted=counted, suspend=suspend)
-                self._finish(replace(outcome, status=status), now, how)
+                self._finish(outcome if outcome.status is status else replace(outcome, status=status), now, how)
             case Verify():
                 self._go_on_with(Rung.VERIFY, 0.0, None, now, monotonic)
             case AskHuman():
@@ -658,6 +662,8 @@ class Execution:
         """True if somebody does not want this run."""
         if self.rung not in (Rung.RUN, Rung.RERUN, Rung.COMMENTS) or self.source is Source.MANUAL:
             return False
+        if self._uncommented and self.attempt == 1:
+            return False
         read, wish = remarks.plain_wish_for(self.context, self.task, now)
         if wish is None:
             return False
@@ -759,34 +765,37 @@ class Execution:
         assert end is not None
         with db.transaction() as connection:
             facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
+            verdict = self._judged(facts, end) if end.retry_at is None else None
             ending = runs.Ending(
                 self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-                retry_at=end.retry_at, retries_used=self.retries_used + 1, story=messages.story(end.told, end.outcome),
+                verdict, retry_at=end.retry_at, retries_used=self.retries_used + 1,
+                alerts=self._alerts(verdict, facts, end),
+                tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told) if verdict else (),
+                note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
+                story=messages.story(end.told, end.outcome),
             )  # fmt: skip
-            if end.retry_at is None:
-                ending = self._judged(ending, facts, end)
             self._recorded = runs.finish_run(connection, ending, end.at)
-        self._closes = ending.verdict is not None and ending.verdict.closing is not None and self._recorded
+        self._closes = verdict is not None and verdict.closing is not None and self._recorded
         self.end_is_recorded = True
 
-    def _judged(self, ending: runs.Ending, facts: Facts, end: End) -> runs.Ending:
-        """With what the end means for the task and for people."""
-        how = replace(
-            end.how,
+    def _judged(self, facts: Facts, end: End) -> Verdict:
+        """What the end means for the task."""
+        how = Circumstances(
+            counted=end.how.counted,
+            suspend=end.how.suspend,
+            needs_human=end.how.needs_human,
             by_a_person=self._by_a_person or self.source is Source.MANUAL,
             last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
             healed_in=self.run_id if self._healed and end.outcome.status is RunStatus.SUCCESS else None,
         )
-        verdict = judge(self.task, facts, end.outcome, end.at, how)
+        return judge(self.task, facts, end.outcome, end.at, how)
+
+    def _alerts(self, verdict: Verdict | None, facts: Facts, end: End) -> list[Alert]:
+        if verdict is None:
+            return []
         since = facts.incident_since or verdict.incident_since
         alert = messages.run_alert(self.task, verdict, end.outcome, self.run_id, end.summary, since, end.told)
-        return replace(
-            ending,
-            verdict=verdict,
-            alerts=[alert] if alert is not None else [],
-            tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told),
-            note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
-        )
+        return [alert] if alert is not None else []
 
     def let_go(self) -> None:
         """What follows once the end is on record: the file, the log, the lock."""
@@ -845,6 +854,8 @@ class Execution:
     def _clean(self, outcome: Outcome) -> Outcome:
         text = self.redactor.text
         usage = outcome.usage
+        if not usage.text and not outcome.error:
+            return outcome
         if usage.text:
             usage = replace(usage, text=text(usage.text))
         return replace(outcome, error=text(outcome.error) if outcome.error else None, usage=usage)

@@ -36,7 +36,8 @@ class Holder:
 
 
 @cache
-def _make_once(folder: Path) -> None:
+def _see_to(folder: Path) -> None:
+    """Once per process."""
     make_private_dir(folder)
 
 
@@ -50,8 +51,12 @@ class TaskLock:
         from filelock import lock_descriptor
 
         try:
-            _make_once(self.folder)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
+            _see_to(self.folder)
+            try:
+                descriptor = self._open()
+            except FileNotFoundError:  # somebody has removed the folder since
+                make_private_dir(self.folder)
+                descriptor = self._open()
         except OSError as error:
             raise TickdownError(f"the lock {self.path} can't be opened: {error.strerror}") from None
         try:
@@ -64,6 +69,9 @@ class TaskLock:
             return False
         self._descriptor = descriptor
         return True
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
     def write(self, holder: Holder) -> None:
         if self._descriptor is None:

@@ -6,7 +6,6 @@ import json
 import os
 import time
 from datetime import UTC, datetime
-from io import FileIO
 from pathlib import Path
 
 from lib.idle import ROTATE_AT
@@ -23,7 +22,7 @@ class Log:
     def __init__(self, folder: Path, redactor: Redactor) -> None:
         self.path = folder / "scheduler.log"
         self.redactor = redactor
-        self._file: FileIO | None = None
+        self._descriptor: int | None = None
         self._open_until = 0.0
 
     def info(self, event: str, **details: object) -> None:
@@ -41,21 +40,21 @@ class Log:
         record = {"timestamp": stamp, "level": level, "event": event, **about, **details}
         line = json.dumps(self.redactor.tree(record), default=str) + "\n"
         try:
-            self._current().write(line.encode())
+            os.write(self._current(), line.encode())
         except OSError:
             pass  # a log that can't be written must not stop the work it tells of
 
-    def _current(self) -> FileIO:
+    def _current(self) -> int:
         """Opened anew now and then: another tick may have rotated it."""
         now = time.monotonic()
-        if self._file is None or now > self._open_until:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+        if self._descriptor is None or now > self._open_until:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+                self._descriptor = None
             make_dir(self.path.parent)
-            self._file = open(self.path, "ab", buffering=0, opener=private_opener)
+            self._descriptor = private_opener(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             self._open_until = now + _STAYS_OPEN
-        return self._file
+        return self._descriptor
 
     def rotate(self) -> None:
         """Called once per tick. The lock keeps two ticks from rotating one after the other."""

@@ -6,7 +6,7 @@ import os
 
 
 def boot_id() -> str:
-    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+    with open("/proc/sys/kernel/random/boot_id", encoding="utf-8") as file:
         return file.read().strip()
 
 
@@ -18,7 +18,7 @@ def machine_load() -> tuple[float | None, int | None]:
     """The load of the last minute, and the memory that is free to use in KiB."""
     memory = None
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:
+        with open("/proc/meminfo", encoding="utf-8") as file:
             for line in file:
                 if line.startswith("MemAvailable:"):
                     memory = int(line.split()[1])

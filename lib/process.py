@@ -40,7 +40,11 @@ class ProcessInfo:
 
 def process_info(pid: int) -> ProcessInfo | None:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
     except OSError:
         return None
     # The name in brackets may itself contain brackets and spaces.
@@ -103,8 +107,11 @@ class Lifetime:
 STARTED_HERE: dict[int, Lifetime] = {}
 
 
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
 def ticks_since_boot() -> int:
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
 
 
 @cache

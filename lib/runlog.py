@@ -16,11 +16,14 @@ SUMMARY_BYTES = 4096
 
 class RunLog:
     def __init__(self, path: str, limit: int) -> None:
-        make_dir(Path(os.path.dirname(path)))
         self.path = path
         self.half = max(limit // 2, 1)
         # Not in append mode: moving the tail writes in the middle.
-        self._fd = private_opener(path, os.O_RDWR | os.O_CREAT)
+        try:
+            self._fd = private_opener(path, os.O_RDWR | os.O_CREAT)
+        except FileNotFoundError:
+            make_dir(Path(os.path.dirname(path)))
+            self._fd = private_opener(path, os.O_RDWR | os.O_CREAT)
         self.size = os.fstat(self._fd).st_size
         self.dropped = 0
         self._tail_at = self.half  # where the part begins that may be cut

@@ -233,8 +233,8 @@ def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
 
 def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, str]) -> Path:
     """The folder to run in; CannotRun if there is no such folder."""
-    text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd or "."
-    folder = workspace.root / os.path.expanduser(text)
+    text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd
+    folder = workspace.root / os.path.expanduser(text) if text else workspace.root
     if not os.path.isdir(folder):
         raise CannotRun(f"cwd: {folder} is not a folder")
     return folder

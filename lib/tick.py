@@ -110,6 +110,7 @@ class Candidate:
     queued: Queued
     lock: TaskLock
     rung: Rung
+    commented: bool
 
 
 def decide(
@@ -532,8 +533,9 @@ class Tick:
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
             return None
-        words = need_an_agent(context, task, queued.occurrence.source, now)
-        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN)
+        commented = comments.has_unread(context.db, task.id)
+        words = commented and need_an_agent(context, task, queued.occurrence.source, now)
+        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, commented)
 
     def _claim_and_make(
         self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]
@@ -557,6 +559,7 @@ class Tick:
             context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
             heals_used=heals.of_chain(context.db, occurrence.follows) if occurrence.follows else 0,
+            uncommented=not candidate.commented,
         )  # fmt: skip
 
     def _record_not_started(self, queued: Queued, error: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.helpers import PROJECT
 
 DECISIONS = [
+    "records",
     "model",
     "errors",
     "times",

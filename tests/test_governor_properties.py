@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from lib.blackout import covering, parse_blackout
 from lib.cron import Cron
-from lib.governor import LOOK_AHEAD, MOST_CATCH_UPS, Plan, back_off, forecast, next_run, plan, without_expired
+from lib.governor import (
+    LOOK_AHEAD,
+    MOST_CATCH_UPS,
+    Plan,
+    back_off,
+    forecast,
+    look_again,
+    next_run,
+    plan,
+    without_expired,
+)
 from lib.model import CatchUp, Chained, ChainOn, Facts, Hint, HintKind, Occurrence, SkipReason, Source
 from lib.schedule import Interval, OneShot, parse_schedule
 from lib.task import Task
@@ -239,3 +249,29 @@ def test_no_sequence_of_inputs_gives_a_tight_loop(
             raise AssertionError(f"still busy at {now}: {what}")
         following = next_run(now, task, facts, BOOT).at
         assert following is None or following >= now
+
+
+@settings(max_examples=400)
+@given(moments, tasks(), states(), st.integers(0, 3 * 86400), st.booleans())
+def test_before_the_moment_to_look_again_there_is_nothing_to_do(
+    now: datetime, task: Task, facts: Facts, later: int, just_before: bool
+) -> None:
+    look = look_again(now, task, facts, BOOT)
+    moment = look - SECOND / 1000 if look is not None and just_before else now + later * SECOND
+    if moment < now or (look is not None and moment >= look):
+        return
+    what = plan(moment, task, facts, BOOT)
+    assert not (what.starts or what.skipped or what.missed), (look, what)
+
+
+@given(moments, tasks(), states())
+def test_what_is_due_now_is_to_be_looked_at_now(now: datetime, task: Task, facts: Facts) -> None:
+    what = plan(now, task, facts, BOOT)
+    if what.starts or what.skipped or what.missed:
+        look = look_again(now, task, facts, BOOT)
+        assert look is not None and look <= now
+
+
+@given(moments, tasks(), states())
+def test_a_task_that_is_disabled_is_never_looked_at(now: datetime, task: Task, facts: Facts) -> None:
+    assert look_again(now, replace(task, enabled=False), facts, BOOT) is None

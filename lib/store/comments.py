@@ -32,6 +32,10 @@ def unread(db: Database) -> dict[str, list[Comment]]:
     return found
 
 
+def has_unread(db: Database, task_id: str) -> bool:
+    return db.one("SELECT 1 FROM comments WHERE task_id = ? AND read_at IS NULL LIMIT 1", task_id) is not None
+
+
 def unread_of(db: Database, task_id: str) -> list[Comment]:
     return [
         _comment(row)

@@ -299,7 +299,8 @@ MIGRATIONS: tuple[str, ...] = (
     BEGIN
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
     END;
-    CREATE TRIGGER run_ended AFTER UPDATE OF status ON task_runs WHEN OLD.status = 'running'
+    -- Every other end is written to its task as well.
+    CREATE TRIGGER run_ended AFTER UPDATE OF status ON task_runs WHEN OLD.status = 'running' AND NEW.source = 'manual'
     BEGIN
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
     END;

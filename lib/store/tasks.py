@@ -237,8 +237,8 @@ def _facts_by_id(db: Database, rows: list[sqlite3.Row]) -> dict[str, Facts]:
     if not rows:
         return {}
     hints, chains = _by_task(db.all("SELECT * FROM hints")), _by_task(db.all("SELECT * FROM chains"))
-    found = {row["id"].lower(): row for row in rows}
-    return {key: _facts(row, hints.get(key, []), chains.get(key, [])) for key, row in found.items()}
+    found = ((row[0].lower(), row) for row in rows)
+    return {key: _facts(row, hints.get(key, []), chains.get(key, [])) for key, row in found}
 
 
 def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -> None:
@@ -277,7 +277,7 @@ def facts(db: Database, task_id: str) -> Facts | None:
 
 def record_of(db: Database, task_id: str) -> Facts | None:
     """What it has done so far, without what is to start it next: hints and chains."""
-    row = db.one("SELECT *, 1 AS running FROM tasks WHERE id = ?", task_id)
+    row = db.one(f"SELECT {_COLUMNS}, 1 FROM tasks WHERE id = ?", task_id)
     return _facts(row, [], []) if row is not None else None
 
 
@@ -313,43 +313,49 @@ def remembered(db: Database) -> dict[str, Remembered]:
     }
 
 
-_SELECT_FACTS = (
-    "SELECT tasks.*, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) AS running"
-    " FROM tasks"
+# In the order in which `_facts` takes them.
+_COLUMNS = (
+    "id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident, incident_since,"
+    " incident_alerted_at, deferred, retry_at, retry_follows, retries_used, missing_agent, revision, probation_run,"
+    " probation_left, probation_until"
 )
+_SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) FROM tasks"
 
 
 def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]) -> Facts:
+    (
+        task_id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident,
+        incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, missing_agent, revision,
+        *probation, running,
+    ) = row  # fmt: skip
     return Facts(
-        task_id=row["id"],
-        armed_at=from_store(row["armed_at"]),
-        anchored_at=from_store(row["anchored_at"]),
-        last_occurrence=maybe_from_store(row["last_occurrence"]),
-        last_end=maybe_from_store(row["last_end"]),
-        boot_id=row["boot_id"],
-        paused_until=maybe_from_store(row["paused_until"]),
-        closing=DisabledReason(row["closing"]) if row["closing"] else None,
-        failures=row["failures"],
-        incident=row["incident"],
-        incident_since=maybe_from_store(row["incident_since"]),
-        incident_alerted_at=maybe_from_store(row["incident_alerted_at"]),
-        deferred=maybe_from_store(row["deferred"]),
-        retry_at=maybe_from_store(row["retry_at"]),
-        retry_follows=row["retry_follows"],
-        retries_used=row["retries_used"],
-        running=bool(row["running"]),
-        missing_agent=row["missing_agent"],
-        probation=_probation(row),
+        task_id=task_id,
+        armed_at=from_store(armed_at),
+        anchored_at=from_store(anchored_at),
+        last_occurrence=maybe_from_store(last_occurrence),
+        last_end=maybe_from_store(last_end),
+        boot_id=boot_id,
+        paused_until=maybe_from_store(paused_until),
+        closing=DisabledReason(closing) if closing else None,
+        failures=failures,
+        incident=incident,
+        incident_since=maybe_from_store(incident_since),
+        incident_alerted_at=maybe_from_store(incident_alerted_at),
+        deferred=maybe_from_store(deferred),
+        retry_at=maybe_from_store(retry_at),
+        retry_follows=retry_follows,
+        retries_used=retries_used,
+        running=bool(running),
+        missing_agent=missing_agent,
+        probation=_probation(*probation),
         hints=tuple(map(_hint, hints)),
         chained=_chained(chains),
-        revision=row["revision"],
+        revision=revision,
     )
 
 
-def _probation(row: sqlite3.Row) -> Probation | None:
-    if row["probation_run"] is None:
-        return None
-    return Probation(row["probation_run"], row["probation_left"], from_store(row["probation_until"]))
+def _probation(run_id: str | None, left: int, until: str) -> Probation | None:
+    return None if run_id is None else Probation(run_id, left, from_store(until))
 
 
 def _hint(row: sqlite3.Row) -> Hint:

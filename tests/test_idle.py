@@ -1,0 +1,419 @@
+"""A tick with nothing to do: what it costs, and that nothing which is to be done is ever taken for nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lib.scan import UNTRUSTED, scan
+from tests.helpers import PROJECT, Workspace
+
+FAR_AWAY = "30 3 29 2 *"
+# Everything that the shortest way needs beyond what Python has loaded by itself.
+LIGHT = {
+    "_blake2", "_collections", "_datetime", "_functools", "_operator", "_sqlite3", "collections", "collections.abc", "datetime",
+    "functools", "itertools", "keyword", "lib", "lib.idle", "lib.instants", "lib.machine", "lib.scan", "lib.store",
+    "lib.store.pulse", "lib.store.schema", "math", "operator", "reprlib", "scheduler", "sqlite3", "sqlite3.dbapi2",
+    "__future__",
+}  # fmt: skip
+HEAVY = {
+    "yaml", "frontmatter", "croniter", "requests", "rich", "filelock", "pytz", "subprocess", "asyncio", "argparse", "json",
+    "dataclasses", "pathlib", "re", "typing", "hashlib", "zoneinfo", "logging", "lib.cli",
+}  # fmt: skip
+
+
+def probe(workspace: Workspace, *arguments: str) -> dict[str, Any]:
+    """What a command imports, opens and asks; without the packages in reach that it must not need."""
+    out = workspace.root.parent / "probe.json"
+    command = [sys.executable, str(PROJECT / "tests" / "probe.py"), str(out), *arguments]
+    command += ["--workspace", str(workspace.root)]
+    done = subprocess.run(command, env=workspace.environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(out.read_text())
+
+
+def is_idle(workspace: Workspace) -> bool:
+    """Whether the next tick goes the shortest way."""
+    return "lib.cli" not in probe(workspace, "tick")["modules"]
+
+
+def many(workspace: Workspace, count: int) -> None:
+    for number in range(count):
+        text = f"---\nid: t{number}\nschedule: '{FAR_AWAY}'\ncommand: 'true'\n---\n"
+        (workspace.root / "tasks" / f"t{number}.md").write_text(text)
+
+
+@pytest.fixture
+def settled(workspace: Workspace) -> Workspace:
+    """A workspace whose next tick has nothing to do."""
+    workspace.task("a", schedule=FAR_AWAY)
+    workspace.tick()
+    assert is_idle(workspace)
+    return workspace
+
+
+# --- what it costs ---------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_imported_that_an_idle_tick_does_not_need(settled: Workspace) -> None:
+    modules = set(probe(settled, "tick")["modules"])
+    assert modules <= LIGHT, modules - LIGHT
+    assert not modules & HEAVY
+
+
+def test_an_idle_tick_costs_the_same_for_10_and_for_10_000_tasks(workspace: Workspace, tmp_path: Path) -> None:
+    few, lots = workspace, Workspace(tmp_path / "lots")
+    for place, count in ((few, 10), (lots, 10_000)):
+        many(place, count)
+        place.tick()
+    first, second = probe(few, "tick"), probe(lots, "tick")
+    assert "lib.cli" not in second["modules"]
+    assert len(first["statements"]) == len(second["statements"]) <= 8, second["statements"]
+    assert len(first["opened"]) == len(second["opened"]) <= 5, second["opened"]
+    assert first["modules"] == second["modules"]
+
+
+def test_a_due_task_among_10_000_is_the_only_one_that_is_looked_at(workspace: Workspace) -> None:
+    many(workspace, 1000)
+    workspace.task("due", schedule="* * * * *")
+    workspace.tick()
+    workspace.move_back("due", "-1 minutes")
+    asked = probe(workspace, "tick")
+    assert workspace.rows("due") == [("success", None, 1)]
+    assert len(asked["statements"]) < 120, len(asked["statements"])
+    assert "yaml" not in asked["modules"] and "croniter" not in asked["modules"]
+    read = [path for path in asked["opened"] if path.endswith(".md")]
+    assert read == []
+
+
+def test_one_changed_file_costs_one_file(workspace: Workspace) -> None:
+    many(workspace, 1000)
+    workspace.tick()
+    workspace.task("t7", schedule=FAR_AWAY, title="another")
+    read = [path for path in probe(workspace, "tick")["opened"] if path.endswith(".md")]
+    assert read == [str(workspace.root / "tasks" / "t7.md")]
+    assert is_idle(workspace)
+
+
+# --- it is a tick all the same ---------------------------------------------------------------------------------
+
+
+def test_an_idle_tick_leaves_its_heartbeat_and_its_snapshot(settled: Workspace) -> None:
+    before = settled.sql("SELECT (SELECT COUNT(*) FROM heartbeats), (SELECT COUNT(*) FROM snapshots)")[0]
+    done = settled.tick()
+    assert (done.stdout, done.stderr) == ("", "")
+    after = settled.sql("SELECT (SELECT COUNT(*) FROM heartbeats), (SELECT COUNT(*) FROM snapshots)")[0]
+    assert after == (before[0] + 1, before[1] + 1)
+    load, memory = settled.sql("SELECT load1, memory_available_kib FROM snapshots ORDER BY at DESC LIMIT 1")[0]
+    assert load is not None and memory > 0
+    assert settled.json("doctor")["ok"]
+
+
+def test_ten_at_once_all_leave_theirs(settled: Workspace) -> None:
+    before = settled.sql("SELECT COUNT(*) FROM heartbeats")[0][0]
+    ticks = [settled.start("tick") for _ in range(10)]
+    assert [tick.wait(timeout=120) for tick in ticks] == [0] * 10
+    for tick in ticks:
+        assert tick.communicate() == ("", "")
+    assert settled.sql("SELECT COUNT(*) FROM heartbeats")[0][0] == before + 10
+
+
+def test_the_workspace_may_be_named_in_every_way(settled: Workspace) -> None:
+    plain = [sys.executable, str(settled.scheduler)]
+    ways = [
+        ([*plain, "--workspace", str(settled.root), "tick"], {}),
+        ([*plain, "tick"], {"TICKDOWN_HOME": str(settled.root)}),
+        ([*plain, "tick"], {"TICKDOWN_HOME": f"~/../{settled.root.name}", "HOME": str(settled.root)}),
+    ]
+    for number, (command, more) in enumerate(ways, 1):
+        subprocess.run(command, env=settled.environment | more, check=True, timeout=60)
+        assert settled.sql("SELECT COUNT(*) FROM heartbeats")[0][0] == 2 + number
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--json", "--every=40s", "--detach"])
+def test_whatever_else_is_asked_of_a_tick_takes_the_long_way(settled: Workspace, option: str) -> None:
+    assert settled.tick(option).returncode == 0
+
+
+def test_a_wrong_argument_is_still_refused(settled: Workspace) -> None:
+    assert "usage" in settled.cli("tick", "tick", code=2).stderr
+    assert "usage" in settled.cli("tick", "--wrong", code=2).stderr
+    done = subprocess.run(
+        [sys.executable, str(settled.scheduler), "tick", "--workspace"], env=settled.environment, capture_output=True
+    )
+    assert done.returncode == 2
+
+
+# --- a changed file is never overlooked ------------------------------------------------------------------------
+
+
+def same_size_and_second(path: Path) -> None:
+    info = path.stat()
+    text = path.read_text()
+    path.write_text(text.replace("true", "fals"))
+    assert path.stat().st_size == info.st_size
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns // 10**9 * 10**9 + 1))
+
+
+def same_size_and_time(path: Path) -> None:
+    info = path.stat()
+    path.write_text(path.read_text().replace("true", "fals"))
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))
+
+
+def replaced(path: Path) -> None:
+    other = path.with_suffix(".new")
+    other.write_text(path.read_text())
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.rename(path)
+
+
+def renamed(path: Path) -> None:
+    path.rename(path.with_name("b.md"))
+
+
+CHANGES: dict[str, Callable[[Path], object]] = {
+    "same size and second": same_size_and_second,
+    "same size and time": same_size_and_time,
+    "replaced": replaced,
+    "renamed": renamed,
+    "touched": lambda path: path.touch(),
+    "made writable for all": lambda path: path.chmod(0o666),
+    "removed": lambda path: path.unlink(),
+    "added": lambda path: path.with_name("new.md").write_text("---\nid: new\nschedule: manual\ncommand: x\n---\n"),
+    "added below": lambda path: (path.parent / "sub").mkdir() or (path.parent / "sub" / "c.md").write_text("x"),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_the_next_tick_notices_a_file(settled: Workspace, name: str) -> None:
+    CHANGES[name](settled.root / "tasks" / "a.md")
+    assert not is_idle(settled)
+
+
+def test_what_was_edited_within_the_second_runs_as_it_says_now(settled: Workspace) -> None:
+    same_size_and_time(settled.root / "tasks" / "a.md")
+    settled.tick()
+    assert settled.json("show", "a")["command"] == "fals"
+
+
+def test_a_link_that_leads_elsewhere_is_noticed(settled: Workspace) -> None:
+    one, two = settled.root / "one.txt", settled.root / "two.txt"
+    for path in (one, two):
+        path.write_text("---\nid: linked\nschedule: manual\ncommand: 'true'\n---\n")
+        path.chmod(0o644)
+        os.utime(path, (0, 0))
+    link = settled.root / "tasks" / "linked.md"
+    link.symlink_to("../one.txt")
+    settled.tick()
+    assert is_idle(settled)
+    one.write_text(one.read_text().replace("true", "fals"))
+    assert not is_idle(settled)
+    assert is_idle(settled)
+    link.unlink()
+    link.symlink_to("../two.txt")
+    assert not is_idle(settled)
+
+
+def test_a_file_that_was_changed_this_very_moment_is_not_trusted_yet(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    seen = set()
+    for number in range(50):
+        path.write_text(str(number % 10))
+        seen |= {stamp for _, stamp in scan(str(tmp_path))}
+    assert seen == {UNTRUSTED}
+
+
+def test_a_clock_of_whole_seconds_is_given_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a file system that keeps no fractions, two changes within a second look the same."""
+    (tmp_path / "a.md").write_text("x")
+    changed = (tmp_path / "a.md").stat().st_ctime_ns
+    later = changed + 1_500_000_000
+    monkeypatch.setattr("lib.scan.time.time_ns", lambda: later)
+    assert [stamp != UNTRUSTED for _, stamp in scan(str(tmp_path))] == [True]
+    if changed % 1_000_000_000:
+        monkeypatch.setattr("lib.scan._FINE_STEP", 2_000_000_000)
+        assert [stamp for _, stamp in scan(str(tmp_path))] == [UNTRUSTED]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", ".env"])
+def test_changed_settings_are_noticed(settled: Workspace, name: str) -> None:
+    path = settled.root / name
+    path.write_text("# nothing\n")
+    path.chmod(0o600)
+    assert not is_idle(settled)
+    assert is_idle(settled)
+    path.write_text("# something\n")
+    assert not is_idle(settled)
+    path.unlink()
+    assert not is_idle(settled)
+
+
+def test_a_variable_that_the_configuration_refers_to_is_noticed(settled: Workspace) -> None:
+    settled.config('notify: {telegram: {token: "${MY_TOKEN}"}}\n')
+    settled.tick(env={"MY_TOKEN": "one"})
+    settled.environment["MY_TOKEN"] = "one"
+    assert is_idle(settled)
+    settled.environment["ANOTHER"] = "x"
+    assert is_idle(settled)
+    settled.environment["MY_TOKEN"] = "two"
+    assert not is_idle(settled)
+
+
+def test_another_time_zone_is_noticed(settled: Workspace) -> None:
+    settled.environment["TZ"] = "Asia/Tokyo"
+    assert not is_idle(settled)
+    assert is_idle(settled)
+
+
+def test_a_database_elsewhere_is_found(settled: Workspace) -> None:
+    settled.config("database: elsewhere/other.db\n")
+    settled.tick()
+    assert is_idle(settled)
+    assert (settled.root / "elsewhere" / "other.db").exists()
+
+
+def test_where_a_watcher_is_to_be_told_no_tick_is_idle(settled: Workspace) -> None:
+    settled.config('ping_url: "http://127.0.0.1:9/ping"\n')
+    settled.tick()
+    assert not (settled.root / "state" / "shortcut").exists()
+    assert not is_idle(settled)
+
+
+# --- nothing that is due is ever taken for nothing --------------------------------------------------------------
+
+REASONS: dict[str, Callable[[Workspace], object]] = {
+    "a comment": lambda ws: ws.cli("comment", "a", "please look"),
+    "a hint": lambda ws: ws.cli("hint", "a", "--every", "1h"),
+    "a pause": lambda ws: ws.cli("pause", "a", "--for", "1h"),
+    "a resume": lambda ws: ws.cli("resume", "a"),
+    "a manual run": lambda ws: ws.cli("run", "a"),
+    "an alert that waits": lambda ws: ws.sql(
+        "INSERT INTO alerts (created_at, kind, forced, title, body, output) VALUES ('2026', 'crash', 0, 't', 'b', '')"
+    ),
+    "the ticket of a crash": lambda ws: ws.sql(
+        "INSERT INTO tickets (kind, title, body, opened_at, updated_at) VALUES ('crash', 't', 'b', '2026', '2026')"
+    ),
+    "a day without cleaning": lambda ws: ws.sql("UPDATE meta SET value = '2026-01-01T00:00:00.000Z' WHERE name = 'last_prune'"),
+    "an outage": lambda ws: ws.sql("UPDATE heartbeats SET at = '2026-01-01T00:00:00.000Z'"),
+    "a clock set back": lambda ws: ws.sql("UPDATE heartbeats SET at = '2099-01-01T00:00:00.000Z'"),
+    "an older database": lambda ws: ws.sql("PRAGMA user_version = 2") and ws.sql("PRAGMA user_version = 3"),
+    "an open door": lambda ws: (ws.root / "state").chmod(0o755),
+    "a lost database": lambda ws: (ws.root / "state" / "tickdown.db").unlink(),
+    "a lost shortcut": lambda ws: (ws.root / "state" / "shortcut").unlink(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [name for name in REASONS if name != "an older database"])
+def test_there_is_something_to_do_about(settled: Workspace, name: str) -> None:
+    REASONS[name](settled)
+    assert not is_idle(settled)
+
+
+@pytest.mark.parametrize("name", ["a comment", "a hint", "a pause", "a resume", "a manual run", "an open door"])
+def test_once_it_is_done_ticks_are_idle_again(settled: Workspace, name: str) -> None:
+    REASONS[name](settled)
+    settled.tick()
+    assert is_idle(settled)
+
+
+def test_a_run_that_goes_on_is_looked_after(settled: Workspace) -> None:
+    settled.task("long", "sleep 60")
+    run = settled.start("run", "long")
+    try:
+        from tests.helpers import wait_for
+
+        wait_for(lambda: settled.sql("SELECT 1 FROM task_runs WHERE status = 'running'"), "the run")
+        assert not is_idle(settled)
+        assert not is_idle(settled)
+    finally:
+        settled.cli("stop", "long")
+        run.communicate(timeout=60)
+    settled.tick()
+    assert is_idle(settled)
+
+
+@pytest.mark.parametrize("schedule", ["* * * * *", "10m", "in 1 minute"])
+def test_a_task_is_due_when_its_time_has_come_and_not_before(settled: Workspace, schedule: str) -> None:
+    settled.task("b", schedule=schedule)
+    settled.tick()
+    before = len(settled.rows("b"))
+    settled.sql("UPDATE tasks SET look_at = '2099-01-01T00:00:00.000Z' WHERE look_at > ''")
+    assert is_idle(settled)
+    assert len(settled.rows("b")) == before
+    column = "anchored_at" if schedule.startswith("in ") else "last_end" if schedule == "10m" else "armed_at"
+    settled.sql(f"UPDATE tasks SET {column} = strftime('%Y-%m-%dT%H:%M:%fZ', {column}, '-10 minutes') WHERE id = 'b'")
+    settled.sql("UPDATE tasks SET armed_at = strftime('%Y-%m-%dT%H:%M:%fZ', armed_at, '-10 minutes') WHERE id = 'b'")
+    settled.tick()
+    assert len(settled.rows("b")) > before
+
+
+def test_the_end_of_a_task_wakes_the_one_that_follows(settled: Workspace) -> None:
+    settled.task("first")
+    settled.task("second", after="first")
+    settled.tick()
+    assert is_idle(settled)
+    settled.cli("run", "first")
+    settled.tick()
+    assert settled.rows("second") == [("success", None, 1)]
+    assert is_idle(settled)
+
+
+def test_a_broken_file_stays_idle_until_its_task_is_due(settled: Workspace) -> None:
+    path = settled.task("b", schedule="* * * * *")
+    settled.tick()
+    path.write_text("---\nid: b\nschedule: nonsense\n---\n")
+    settled.tick()
+    settled.sql("UPDATE tasks SET look_at = '2099-01-01T00:00:00.000Z' WHERE look_at > ''")
+    assert is_idle(settled)
+    settled.move_back("b", "-1 minutes")
+    settled.tick()
+    assert settled.rows("b") == [("skipped", "rejected", 1)]
+
+
+def test_duplicates_are_told_in_every_tick(settled: Workspace) -> None:
+    settled.write_task("twin", "---\nid: A\nschedule: manual\ncommand: x\n---\n")
+    for _ in range(2):
+        assert "duplicate id" in settled.tick(code=3).stderr
+    (settled.root / "tasks" / "twin.md").unlink()
+    assert is_idle(settled)
+
+
+def test_an_agent_that_is_missing_is_looked_for_in_every_tick(settled: Workspace) -> None:
+    settled.config("agents: {helper: {argv: [no-such-program], format: text}}\n")
+    settled.task("b", schedule=FAR_AWAY, run_as="helper")
+    settled.tick()
+    assert not is_idle(settled)
+    program = settled.root / "bin" / "no-such-program"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    settled.environment["PATH"] += f":{program.parent}"
+    settled.tick()
+    assert is_idle(settled)
+
+
+def test_once_a_day_everything_is_read_and_looked_at_anew(settled: Workspace) -> None:
+    """Whatever was overlooked, it is not overlooked for ever."""
+    settled.sql("UPDATE tasks SET look_at = NULL")
+    settled.sql("UPDATE files SET task = replace(task, '\"true\"', '\"wrong\"')")
+    settled.sql("UPDATE meta SET value = '2026-01-01T00:00:00.000Z' WHERE name = 'last_prune'")
+    settled.tick()
+    assert settled.sql("SELECT COUNT(*) FROM tasks WHERE look_at IS NOT NULL") == [(1,)]
+    assert settled.json("show", "a")["command"] == "true"
+
+
+def test_a_hundred_ticks_leave_a_small_log_of_the_database(settled: Workspace) -> None:
+    """Idle ticks don't merge what they write into the database; SQLite does so itself when it gets long."""
+    for _ in range(60):
+        settled.tick()
+    wal = settled.root / "state" / "tickdown.db-wal"
+    assert wal.exists() and wal.stat().st_size < 5_000_000
+    assert settled.sql("PRAGMA integrity_check") == [("ok",)]
