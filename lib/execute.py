@@ -30,6 +30,7 @@ from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import is_spent, next_run
 from lib.heal import Heal
+from lib.instants import to_store
 from lib.ladder import (
     USUAL,
     AfterHeal,
@@ -193,7 +194,7 @@ class Execution:
         self._write_lock(now, monotonic, self.wake_at - monotonic)
         self.context.log.info(
             "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
-            rung=self.rung, pid=self.child.pid,
+            rung=self.rung, source=self.source, scheduled_for=to_store(self.scheduled_for), pid=self.child.pid,
         )  # fmt: skip
 
     def _limit(self, monotonic: float) -> float:

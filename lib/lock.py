@@ -45,6 +45,7 @@ class TaskLock:
     def __init__(self, folder: Path, task_id: str) -> None:
         self.folder, self.path = folder, f"{folder}/{task_id}.lock"
         self._descriptor: int | None = None
+        self._written = 0
 
     def acquire(self) -> bool:
         """Try once. The lock is never inherited by a child, so it can't outlive this process."""
@@ -68,6 +69,7 @@ class TaskLock:
             os.close(descriptor)
             return False
         self._descriptor = descriptor
+        self._written = os.fstat(descriptor).st_size  # what a dead owner has left
         return True
 
     def _open(self) -> int:
@@ -92,7 +94,9 @@ class TaskLock:
         }
         text = json.dumps(record).encode() + b"\n"
         os.pwrite(self._descriptor, text, 0)
-        os.ftruncate(self._descriptor, len(text))
+        if len(text) < self._written:
+            os.ftruncate(self._descriptor, len(text))
+        self._written = len(text)
 
     def renew(self) -> None:
         """Somebody may have removed or replaced the file: hold the one that others would find."""

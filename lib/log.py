@@ -14,6 +14,7 @@ from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 KEEP = 5
 _STAYS_OPEN = 1.0
+_encode = json.JSONEncoder(default=str).encode
 
 
 class Log:
@@ -35,10 +36,16 @@ class Log:
         self._write("error", event, details)
 
     def _write(self, level: str, event: str, details: dict[str, object]) -> None:
-        stamp = datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds")
-        about = {"task_id": None, "run_id": None, "trace_id": None}  # in every line, so that programs can rely on them
-        record = {"timestamp": stamp, "level": level, "event": event, **about, **details}
-        line = json.dumps(self.redactor.tree(record), default=str) + "\n"
+        record: dict[str, object] = {
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "level": level,
+            "event": event,
+            "task_id": None,  # these in every line, so that programs can rely on them
+            "run_id": None,
+            "trace_id": None,
+        }
+        record.update(details)
+        line = _encode(self.redactor.tree(record)) + "\n"
         try:
             os.write(self._current(), line.encode())
         except OSError:

@@ -39,16 +39,9 @@ class ProcessInfo:
 
 
 def process_info(pid: int) -> ProcessInfo | None:
-    try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            stat = os.read(descriptor, 4096)
-        finally:
-            os.close(descriptor)
-    except OSError:
+    fields = _stat(pid)
+    if fields is None:
         return None
-    # The name in brackets may itself contain brackets and spaces.
-    fields = stat[stat.rindex(b")") + 2 :].split()
     return ProcessInfo(
         pid=pid,
         parent=int(fields[1]),
@@ -59,9 +52,22 @@ def process_info(pid: int) -> ProcessInfo | None:
     )
 
 
+def _stat(pid: int) -> list[bytes] | None:
+    """What the kernel tells of a process, behind its name; that may itself contain brackets and spaces."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            stat = os.read(descriptor, 4096)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return None
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
 def start_time(pid: int) -> int:
-    info = process_info(pid)
-    return info.started if info else 0
+    fields = _stat(pid)
+    return int(fields[19]) if fields is not None else 0
 
 
 def this_process() -> Owner:
@@ -163,6 +169,16 @@ class Child:
             self._close(self._descriptors)
             raise
         self._descriptors.append(self.exit_descriptor)
+
+    @classmethod
+    def of(cls, pid: int) -> Child:
+        """A process that was forked, not started: only its exit is of interest."""
+        child = cls.__new__(cls)
+        child.pid, child.exited, child.stdout, child.open_outputs = pid, False, None, []
+        STARTED_HERE[pid] = Lifetime(ticks_since_boot(), None)
+        child.exit_descriptor = os.pidfd_open(pid)
+        child._descriptors = [child.exit_descriptor]
+        return child
 
     @cached_property
     def started(self) -> int:

@@ -8,7 +8,7 @@ import sqlite3
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
@@ -24,13 +24,14 @@ from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
 from lib.heal import place_of
+from lib.helper import Helper, may_fork, processors
 from lib.housekeeping import prune_daily
 from lib.idle import OUTAGE_AFTER
 from lib.lock import TaskLock
 from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
-from lib.process import boot_id
+from lib.process import adopt_orphans, boot_id, this_process
 from lib.records import record
 from lib.recover import HungRun, dead_runs, recover
 from lib.remarks import need_an_agent
@@ -50,6 +51,7 @@ from lib.zones import get_zone
 LOOK_FOR_SLOT_EVERY = 1.0
 # So many share a commit; more of them, and those that run would have ended before the next are started.
 STARTS_AT_ONCE = 6
+SHARE_BY = 100  # due tasks for each process that works on them
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
@@ -152,6 +154,7 @@ class Tick:
         self.report = Report(datetime.now(UTC))
         self.queue: list[Queued] = []
         self.supervisor = Supervisor(context.db, self._job_done)
+        self._slots = context.settings.config.max_concurrent
         self._last_start = self.report.started_at  # of all that are queued
         self._recover_again = False
         self._began = time.monotonic()
@@ -167,6 +170,7 @@ class Tick:
                 tasks.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             self._pass()
+            self._share()
             self._work()
             if not self.supervisor.stopping:
                 self._give_up_waiting()
@@ -425,6 +429,43 @@ class Tick:
     def _recover(self, now: datetime) -> None:
         recover(self.context, self.catalog.get, now, time.monotonic(), self.supervisor.add)
 
+    # --- sharing a long queue ----------------------------------------------------------------------------------
+
+    def _share(self) -> None:
+        """Give a part of a long queue to other processes, as many as there are processors to run them. Before anything has
+        been started here: a copy of this process must not hold its locks too."""
+        slots = self.context.settings.config.max_concurrent
+        parts = min(processors(), len(self.queue) // SHARE_BY, slots // 2)
+        if parts < 2 or self.supervisor.jobs or not may_fork():
+            return
+        whole, share = self.queue, slots // parts
+        self._slots, self.queue = slots - share * (parts - 1), whole[::parts]
+        self.context.db.close()
+        for number in range(1, parts):
+            self.supervisor.add(Helper(lambda part=whole[number::parts]: self._help(part, share)))  # type: ignore[misc]
+        self.context.db.reopen()
+
+    def _help(self, part: list[Queued], share: int) -> None:
+        """The work of the second process. What else a tick does stays with the first."""
+        self.context.db.reopen()
+        adopt_orphans.cache_clear()
+        self.context = replace(self.context, owner=this_process())
+        self.queue, self._slots, self.every = part, share, None
+        try:
+            with Supervisor(self.context.db, self._job_done) as self.supervisor:
+                self._work()
+                if not self.supervisor.stopping:
+                    self._give_up_waiting()
+        except BaseException:
+            self.context.log.error("helper_crashed", traceback=traceback.format_exc())
+            raise
+
+    def _helper_done(self, helper: Helper) -> None:
+        self._slots = self.context.settings.config.max_concurrent
+        self.report.run_ids += runs.ids_of_owner(self.context.db, helper.pid, helper.started)
+        if helper.failed:
+            raise RuntimeError(f"the process {helper.pid}, which had a part of the queue, crashed")
+
     # --- running -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -479,7 +520,7 @@ class Tick:
 
     def _claim_ready(self) -> tuple[list[tuple[Execution, Rung]], Waits]:
         """What this process may start now, and what the others wait for."""
-        free = self.context.settings.config.max_concurrent - len(self.supervisor.jobs)
+        free = self._slots - sum(1 for job in self.supervisor.jobs if not isinstance(job, Helper))
         ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
         claimed: list[tuple[Execution, Rung]] = []
         left: list[Queued] = []
@@ -550,10 +591,6 @@ class Tick:
             if claim is not runs.Claim.LOST:
                 left.append(queued)
             return None
-        context.log.info(
-            "run_claimed", task_id=task.id, run_id=new.run_id, trace_id=new.trace_id, source=occurrence.source,
-            scheduled_for=occurrence.at.isoformat(),
-        )  # fmt: skip
         self.report.run_ids.append(new.run_id)
         return Execution(
             context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
@@ -618,6 +655,9 @@ class Tick:
         return Decision(file.task, facts, plan(now, file.task, facts, boot_id(), hindrance(context, file.task, now)))
 
     def _job_done(self, job: Job) -> None:
+        if isinstance(job, Helper):
+            self._helper_done(job)
+            return
         if isinstance(job, HungRun):
             self._recover_again = self._recover_again or job.killed_owner
             if job.successor is not None and not self.supervisor.stopping:

@@ -82,6 +82,7 @@ WIRING = [
     "steering",
     "execute",
     "supervisor",
+    "helper",
     "recover",
     "tick",
     "housekeeping",

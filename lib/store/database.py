@@ -143,6 +143,12 @@ class Database:
     def close(self) -> None:
         self.connection.close()
 
+    def reopen(self) -> None:
+        """After a fork: no connection may be used in two processes."""
+        self.connection = self._open(self.path)
+        self.connection.row_factory = sqlite3.Row
+        self._prepare()
+
     def copy_to(self, path: Path) -> None:
         """All of it as it is now, in a file of its own that only its owner can read."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE))
@@ -160,9 +166,9 @@ class Database:
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)  # of a database that is gone
         os.replace(copy, self.path)
         self.connection = self._open(self.path)
-        self.connection.row_factory = sqlite3.Row
         self._use_wal()
-        self._prepare()
+        self.connection.close()
+        self.reopen()
         return aside
 
 

@@ -134,7 +134,7 @@ def _take_up(
     taken = connection.execute(
         "UPDATE tasks SET last_occurrence = CASE WHEN ? THEN last_occurrence ELSE MAX(COALESCE(last_occurrence, ''), ?) END,"
         " boot_id = COALESCE(?, boot_id), deferred = NULLIF(deferred, ?), retry_at = NULL, retry_follows = NULL,"
-        " retries_used = 0 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+        " retries_used = 0, look_at = '', revision = revision + 1 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
         (occurrence.apart, at, boot_id, at, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
     )
     if taken.rowcount != 1:
@@ -361,7 +361,8 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     if verdict is not None:
         connection.execute(
             "UPDATE tasks SET last_end = COALESCE(?, last_end), failures = ?, incident = ?, incident_since = ?, incident_alerted_at = ?,"
-            " closing = COALESCE(?, closing), probation_run = ?, probation_left = ?, probation_until = ? WHERE id = ?",
+            " closing = COALESCE(?, closing), probation_run = ?, probation_left = ?, probation_until = ?,"
+            " look_at = '', revision = revision + 1 WHERE id = ?",
             (last_end, verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
              verdict.closing, *_probation_values(verdict.probation), ending.task_id),
         )  # fmt: skip
@@ -475,6 +476,12 @@ def run_by_key(db: Database, key: str) -> Run | None:
 def running_runs(db: Database, task_id: str | None = None) -> list[Run]:
     where, values = ("", ()) if task_id is None else (" AND task_id = ?", (task_id,))
     return [to_run(row) for row in db.all(f"SELECT * FROM task_runs WHERE status = 'running'{where}", *values)]
+
+
+def ids_of_owner(db: Database, pid: int, started: int) -> list[str]:
+    """The runs that a process of this host claimed."""
+    rows = db.all("SELECT run_id FROM task_runs WHERE owner_pid = ? AND owner_started = ? ORDER BY rowid", pid, started)
+    return [row["run_id"] for row in rows]
 
 
 def list_runs(

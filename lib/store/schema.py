@@ -295,7 +295,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE INDEX tasks_by_path ON tasks (path);
     CREATE TRIGGER tasks_changed AFTER UPDATE OF path, schedule, timezone, enabled, gone, armed_at, anchored_at,
         last_occurrence, last_end, boot_id, paused_until, closing, failures, deferred, retry_at, retry_follows, retries_used,
-        missing_agent ON tasks
+        missing_agent ON tasks WHEN NEW.revision = OLD.revision -- some do it themselves
     BEGIN
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
     END;
