@@ -16,9 +16,10 @@ from lib.near import nearest
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
-from lib.workspace import UnsafeFile, Workspace, read_checked
+from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
 
+_LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -271,24 +272,26 @@ class FileReader:
 
     def _content(self, path: str) -> tuple[bytes, str]:
         """The bytes of a task file, or the reason why it is not even read."""
-        folder, name = os.path.split(path)
+        owners = {0, os.geteuid(), self._owner}
+        inside = f"{self._root}/"
+        folder, _, name = path.rpartition("/")
         try:
             if folder not in self._real_folders:
                 self._real_folders[folder] = os.path.realpath(folder, strict=True)
-            real = os.path.join(self._real_folders[folder], name)
-            if os.path.islink(real):
+            real = f"{self._real_folders[folder]}/{name}"
+            try:
+                if path.startswith(inside) and not real.startswith(inside):
+                    return b"", _LEAVES
+                return read_checked(real, owners, follow=False), ""
+            except IsALink:
                 real = os.path.realpath(real, strict=True)
-        except (OSError, RuntimeError) as error:
-            return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
-        inside = f"{self._root}/"
-        if path.startswith(inside) and not real.startswith(inside):
-            return b"", "is, or lies behind, a link that leaves the workspace; put the file itself here"
-        try:
-            return read_checked(real, {0, os.geteuid(), self._owner}), ""
+                if path.startswith(inside) and not real.startswith(inside):
+                    return b"", _LEAVES
+                return read_checked(real, owners), ""
         except UnsafeFile as error:
             return b"", str(error)
-        except OSError as error:
-            return b"", f"can't be read: {error.strerror}"
+        except (OSError, RuntimeError) as error:
+            return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
 
     @cached_property
     def _owner(self) -> int:

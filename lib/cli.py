@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import io
 import os
 import sys
@@ -193,6 +194,8 @@ def _with_our_own_python(error: ModuleNotFoundError) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
+    # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
+    gc.set_threshold(100_000, 50, 50)
     _see_to_the_streams()
     arguments = build_parser().parse_args(argv)
     try:

@@ -78,12 +78,17 @@ _FIELDS = (
 
 
 def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
+    # Only `H` depends on the task; any other line means the same for every task that has it.
+    meaning = _meaning(line, task_id if "h" in line.lower() else "")
+    if not meaning.expressions:
+        raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
+    return Cron(text, zone, meaning.expressions, meaning.follows_elapsed_time, meaning.parts, meaning.both_days)
+
+
+@lru_cache(maxsize=4096)
+def _meaning(line: str, task_id: str) -> Cron:
     words = line.split()
-    # Only `H` depends on the task; everything else that one line says, others have said before.
-    parsed = [
-        _parse_field(spec, word, task_id if "h" in word.lower() else "")
-        for spec, word in zip(_FIELDS, words, strict=True)
-    ]
+    parsed = [_parse_field(spec, word, task_id) for spec, word in zip(_FIELDS, words, strict=True)]
     minute, hour, day, month, _ = (",".join(values) for values in parsed)
     both_days = words[2].startswith("*") or words[4].startswith("*")
     # croniter takes plain weekdays or numbered ones (`1#2`) in one expression, not both.
@@ -94,22 +99,18 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     else:
         candidates = [f"{minute} {hour} {day} {month} *"]
         candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
-    expressions = tuple(
-        line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days)
-    )
-    if not expressions:
-        raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
     return Cron(
-        text=text,
-        zone=zone,
-        expressions=expressions,
+        text=line,
+        zone=UTC,
+        expressions=tuple(
+            line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days)
+        ),
         follows_elapsed_time=words[0].startswith("*") or words[1].startswith("*"),
         parts=tuple(parsed),
         both_days=both_days,
     )
 
 
-@lru_cache(maxsize=4096)
 def _parse_field(spec: _Field, word: str, task_id: str) -> tuple[str, ...]:
     """One field as the list of its numbers (and `l` or `1#2` where the calendar must decide)."""
     special: list[str] = []

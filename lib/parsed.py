@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import MISSING, fields
 from datetime import date, time, timedelta
+from operator import attrgetter
 from typing import Any
 
 from lib.blackout import parse_blackout
@@ -24,13 +25,13 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def task_to_text(task: Task) -> str:
-    values = {}
-    for name, default in _FIELDS:
-        value = getattr(task, name)
-        if value != default:
-            values[name] = _WRITE[name](value) if name in _WRITE else value
+    values = {
+        name: _WRITE[name](value) if name in _WRITE else value
+        for name, value, default in zip(_NAMES, _VALUES(task), _DEFAULTS, strict=True)
+        if value != default
+    }
     values["lines"] = dict(task.lines)
-    return json.dumps(values, separators=(",", ":"))
+    return _encode(values)
 
 
 def task_from_text(text: str) -> Task:
@@ -124,8 +125,8 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "tags": tuple,
 }
 # The zone follows from the name of the time zone; `lines` has a place of its own.
-_FIELDS = [
-    (field.name, field.default_factory() if field.default_factory is not MISSING else field.default)
-    for field in fields(Task)
-    if field.name not in ("zone", "lines")
-]
+_FIELDS = [field for field in fields(Task) if field.name not in ("zone", "lines")]
+_NAMES = [field.name for field in _FIELDS]
+_DEFAULTS = [f.default_factory() if f.default_factory is not MISSING else f.default for f in _FIELDS]
+_VALUES = attrgetter(*_NAMES)
+_encode = json.JSONEncoder(separators=(",", ":")).encode

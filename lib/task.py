@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, replace
 from datetime import timedelta, tzinfo
+from functools import cache
+from typing import Any
 
 from lib.agents import PRESETS
 from lib.blackout import Blackout, parse_blackout
@@ -141,16 +143,22 @@ def parse_task(text: str, path: str, known: Surroundings) -> tuple[Task | None, 
 
 def split_frontmatter(text: str) -> tuple[str, str]:
     """The YAML (with its lines numbered as in the file) and the body."""
-    from frontmatter.default_handlers import YAMLHandler
-
-    # Its own pattern would take empty lines along with the `---`, and the count of lines would be wrong.
-    handler = YAMLHandler(fm_boundary=re.compile(r"^-{3,}[^\S\n]*$", re.MULTILINE))
+    handler = _handler()
     if not handler.detect(text):
         raise YamlError(1, "no frontmatter: the first line must be `---`")
     try:
-        return handler.split(text)
+        fields, body = handler.split(text)
+        return fields, body
     except ValueError:
         raise YamlError(1, "the frontmatter is not closed: a second `---` line is missing") from None
+
+
+@cache
+def _handler() -> Any:
+    from frontmatter.default_handlers import YAMLHandler
+
+    # Its own pattern would take empty lines along with the `---`, and the count of lines would be wrong.
+    return YAMLHandler(fm_boundary=re.compile(r"^-{3,}[^\S\n]*$", re.MULTILINE))
 
 
 def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -135,11 +136,15 @@ class UnsafeFile(Exception):
     """A file that is not read; the message says why and what to do."""
 
 
-def read_checked(path: Path | str, owners: set[int]) -> bytes:
+class IsALink(Exception):
+    """A symbolic link, where none is followed."""
+
+
+def read_checked(path: Path | str, owners: set[int], *, follow: bool = True) -> bytes:
     """The bytes of a file that only these users can have written. Opened once and judged by its descriptor; without
     O_NONBLOCK a named pipe would wait for a writer."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         try:
             info = os.fstat(descriptor)
             _check(info, owners)
@@ -151,6 +156,8 @@ def read_checked(path: Path | str, owners: set[int]) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
+        if error.errno == errno.ELOOP and not follow:
+            raise IsALink from None
         raise UnsafeFile(f"can't be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
         raise UnsafeFile(f"is over {MAX_BYTES} bytes (256 KiB)")

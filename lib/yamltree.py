@@ -18,6 +18,7 @@ from lib.records import record
 from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_duration, parse_size
 
 MAX_DEPTH = 16
+_TEXT = "tag:yaml.org,2002:str"
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
@@ -96,33 +97,34 @@ def _build(loader: Any) -> Node:
     """One pass over the events with an explicit stack: no recursion, so no input can exhaust it."""
     import yaml
 
+    scalar, end_of_list, end_of_map = yaml.ScalarEvent, yaml.SequenceEndEvent, yaml.MappingEndEvent
     root: Node | None = None
     stack: list[tuple[Node, Node | None]] = []  # an open collection, and the key that waits for its value
     while True:
         event: Any = loader.get_event()
         if event is None:
             return root or Node("scalar", 1, 0)
+        kind = type(event)
         mark: Any = event.start_mark
-        end: Any = event.end_mark
-        if isinstance(event, yaml.AliasEvent):
+        if kind is scalar:
+            node = Node("scalar", mark.line + 1, mark.index, event.end_mark.index, text=event.value)
+            node.value = _scalar_value(event)
+        elif kind is end_of_list or kind is end_of_map:
+            node, _ = stack.pop()
+            node.end = event.end_mark.index
+        elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
+            if len(stack) >= MAX_DEPTH:
+                raise YamlError(mark.line + 1, f"nested deeper than {MAX_DEPTH} levels")
+            name = "list" if kind is yaml.SequenceStartEvent else "map"
+            node = Node(name, mark.line + 1, mark.index, flow=bool(event.flow_style))
+            stack.append((node, None))
+            continue
+        elif kind is yaml.AliasEvent:
             raise YamlError(
                 mark.line + 1,
                 f"YAML aliases (*{event.anchor}) are not accepted; put a value that begins with * in quotes",
             )
-        if isinstance(event, yaml.CollectionEndEvent):
-            node, _ = stack.pop()
-            node.end = end.index
-        elif isinstance(event, yaml.ScalarEvent):
-            node = Node("scalar", mark.line + 1, mark.index, end.index, text=event.value)
-            node.value = _scalar_value(event, node.line)
-        elif isinstance(event, yaml.CollectionStartEvent):
-            if len(stack) >= MAX_DEPTH:
-                raise YamlError(mark.line + 1, f"nested deeper than {MAX_DEPTH} levels")
-            kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
-            node = Node(kind, mark.line + 1, mark.index, flow=bool(event.flow_style))
-            stack.append((node, None))
-            continue
-        elif isinstance(event, yaml.DocumentStartEvent) and root is not None:
+        elif kind is yaml.DocumentStartEvent and root is not None:
             raise YamlError(mark.line + 1, "a second YAML document; only one is accepted")
         else:
             continue
@@ -145,18 +147,20 @@ def _build(loader: Any) -> Node:
 
 
 @cache
-def _resolver() -> Any:
+def _resolve() -> Callable[[str, tuple[bool, bool]], str]:
     import yaml
 
-    return yaml.resolver.Resolver()
+    resolver: Any = yaml.resolver.Resolver()
+    scalar = yaml.ScalarNode
+    return lambda text, implicit: str(resolver.resolve(scalar, text, implicit))
 
 
-def _scalar_value(event: Any, line: int) -> Any:
+def _scalar_value(event: Any) -> Any:
     """None, bool, int, float or str, by YAML's own rules; dates and the like stay text."""
-    import yaml
-
-    tag = event.tag or _resolver().resolve(yaml.ScalarNode, event.value, event.implicit)
     text: str = event.value
+    tag: str = event.tag or _resolve()(text, event.implicit)
+    if tag == _TEXT:
+        return text
     try:
         match tag.rpartition(":")[2]:
             case "null":
@@ -196,8 +200,8 @@ class Fields:
         return None if node is None or (node.kind == "scalar" and node.value is None) else node
 
     def read(self, name: str, default: T, convert: Callable[[Node], T]) -> T:
-        node = self.given(name)
-        if node is None:
+        node = self.node.entries.get(name)
+        if node is None or (node.value is None and node.kind == "scalar"):  # most of them, most of the time
             return default
         try:
             return convert(node)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from lib.catalog import Catalog, TaskFile
+from lib.governor import look_again
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
 from lib.records import record
@@ -39,24 +40,39 @@ def sync(
     read = {file.path for file in catalog.read}
     files = [file for file in catalog.files if file.path in read or file.chained]
     rows, chains = _rows_of(connection, files), _by_task(connection.execute("SELECT * FROM chains").fetchall())
-    stamp = to_store(now)
+    stamp, met = to_store(now), set()
     for task in [file.task for file in files if file.task is not None]:
         for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
             connection.execute(sql, values)
         row = rows.get(task.id.lower())
         known = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
-            connection.execute(_MEET, (*known, task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None))
+            last_end = now if rebuilt else None
+            look_at = _first_look(task, Facts(task.id, now, now, last_end=last_end, boot_id=boot_id), now)
+            new = (task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None, look_at)
+            connection.execute(_MEET, (*known, *new))
+            met.add(task.path)
             continue
         for sql, parameters in _changes(task, row, known, now, boot_id):
             connection.execute(sql, parameters)
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
-    connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files])
+    connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
     for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
         if row["id"] not in catalog and _is_gone(row, catalog):
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
             close_tickets(connection, row["id"], "the task's file is gone", now)
+
+
+def _first_look(task: Task, facts: Facts, now: datetime) -> str | None:
+    """When somebody is to look at a task that was just met; at once if its agent may have to be looked for."""
+    if task.agent is not None:
+        return ""
+    try:
+        moment = look_again(now, task, facts, facts.boot_id)
+    except Exception:
+        return ""  # a bug; whoever looks at it tells
+    return to_store(moment) if moment is not None else None
 
 
 def _rows_of(connection: sqlite3.Connection, files: list[TaskFile]) -> dict[str, sqlite3.Row]:
@@ -122,7 +138,7 @@ _MANY = 200  # from here on, reading all rows is quicker than asking for each
 _LOOK_AGAIN_BY_PATH = "UPDATE tasks SET look_at = '', revision = revision + 1 WHERE path = ?"
 _MEET = (
     "INSERT OR IGNORE INTO tasks (path, schedule, timezone, enabled, id, first_seen, armed_at, anchored_at, boot_id,"
-    " last_end) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " last_end, look_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE = "UPDATE tasks SET path = ?, schedule = ?, timezone = ?, enabled = ? WHERE id = ?"
 _REARM = "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = NULL WHERE id = ?"
