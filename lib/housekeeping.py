@@ -9,7 +9,7 @@ from lib.context import Context
 from lib.guard import remove_folder
 from lib.records import record
 from lib.store import ticks
-from lib.store.runs import running_runs
+from lib.store.runs import get_run
 
 
 @record(frozen=True, slots=True)
@@ -22,12 +22,14 @@ class Pruned:
 def prune(context: Context, now: datetime) -> Pruned:
     config = context.settings.config
     before = now - config.keep_runs
-    removed = ticks.remove_old_runs(context.db, before)
+    removed = logs = 0
+    for lot in ticks.remove_old_runs(context.db, before):
+        removed += len(lot)
+        logs += sum(_remove(context.workspace.root / log) for log in lot if log)
     ticks.remove_old_bookkeeping(context.db, config.keep_runs, now)
-    logs = sum(_remove(context.workspace.root / log) for log in removed if log)
     logs += _remove_strays(context, before)
     _remove_snapshots(context)
-    pruned = Pruned(before.isoformat(timespec="seconds"), len(removed), logs)
+    pruned = Pruned(before.isoformat(timespec="seconds"), removed, logs)
     context.log.info("pruned", runs=pruned.runs, logs=pruned.logs, before=pruned.before)
     return pruned
 
@@ -57,14 +59,8 @@ def _remove_strays(context: Context, before: datetime) -> int:
     folder = context.workspace.logs / "runs"
     if not folder.is_dir():
         return 0
-    old = [path for path in folder.glob("*/*.log") if _older(path, before)]
-    known = {run.run_id for run in running_runs(context.db)}
-    known |= (
-        {row["run_id"] for row in context.db.all("SELECT run_id FROM task_runs WHERE log IS NOT NULL")}
-        if old
-        else set()
-    )
-    return sum(_remove(path) for path in old if path.stem not in known)
+    old = (path for path in folder.glob("*/*.log") if _older(path, before))
+    return sum(_remove(path) for path in old if get_run(context.db, path.stem) is None)
 
 
 def _remove_snapshots(context: Context) -> None:
@@ -72,8 +68,7 @@ def _remove_snapshots(context: Context) -> None:
     folder = context.workspace.heals
     if not folder.is_dir():
         return
-    known = {row["run_id"] for row in context.db.all("SELECT run_id FROM heals")}
-    known &= {row["run_id"] for row in context.db.all("SELECT run_id FROM task_runs")}
+    known = {row["run_id"] for row in context.db.all("SELECT run_id FROM heals JOIN task_runs USING (run_id)")}
     for path in folder.iterdir():
         if path.name.rpartition("-")[0] not in known:
             remove_folder(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from lib.idle import CLOCK_SLACK
@@ -16,7 +16,7 @@ from lib.store.outbox import add_alert
 KEEP_HEARTBEATS = timedelta(days=7)
 KEEP_SNAPSHOTS = timedelta(days=30)
 A_DAY = timedelta(days=1)
-_BATCH = 1000
+_BATCH = 500
 
 
 def last_heartbeat(db: Database, now: datetime) -> datetime | None:
@@ -76,22 +76,28 @@ def _done_today(db: Database, name: str, now: datetime) -> bool:
     return row is not None and timedelta(0) <= now - from_store(row["value"]) < timedelta(days=1)
 
 
-def remove_old_runs(db: Database, before: datetime) -> list[str | None]:
-    """Delete ended runs older than this, in small transactions that keep nobody waiting; the log of each (or None).
-    The last run of each task stays, whatever was skipped since, so that `list` can always tell it."""
-    logs: list[str | None] = []
+def remove_old_runs(db: Database, before: datetime) -> Iterator[list[str | None]]:
+    """Delete ended runs older than this, some at a time in small transactions that keep nobody waiting; the logs of each lot
+    (None for a run that has none). The last run of each task stays, whatever was skipped since, so that `list` can always
+    tell it."""
+    after = ""
     while True:
+        # Looked up before the write lock is taken, and from where the last lot ended: what stays is looked at once.
+        rows = db.all(
+            "SELECT run_id, log, recorded_at FROM task_runs AS old WHERE recorded_at >= ? AND recorded_at < ? AND status <>"
+            " 'running' AND EXISTS (SELECT 1 FROM task_runs AS newer WHERE newer.task_id = old.task_id AND"
+            " newer.recorded_at > old.recorded_at AND (newer.status NOT IN ('skipped', 'missed') OR old.status IN"
+            " ('skipped', 'missed'))) ORDER BY recorded_at LIMIT ?",
+            after, to_store(before), _BATCH,
+        )  # fmt: skip
+        if not rows:
+            return
         with db.transaction() as connection:
-            rows = connection.execute(
-                "SELECT run_id, log FROM task_runs AS old WHERE recorded_at < ? AND status <> 'running' AND EXISTS (SELECT 1"
-                " FROM task_runs AS newer WHERE newer.task_id = old.task_id AND newer.recorded_at > old.recorded_at"
-                " AND (newer.status NOT IN ('skipped', 'missed') OR old.status IN ('skipped', 'missed'))) LIMIT ?",
-                (to_store(before), _BATCH),
-            ).fetchall()
-            connection.executemany("DELETE FROM task_runs WHERE run_id = ?", [(row["run_id"],) for row in rows])
-        logs += [row["log"] for row in rows]
-        if len(rows) < _BATCH:
-            return logs
+            connection.executemany(
+                "DELETE FROM task_runs WHERE run_id = ? AND status <> 'running'", [(row["run_id"],) for row in rows]
+            )
+        yield [row["log"] for row in rows]
+        after = rows[-1]["recorded_at"]
 
 
 def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) -> None:
