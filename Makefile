@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test live agents demo lint clean
+.PHONY: run test live agents demo bench lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
@@ -29,13 +29,18 @@ agents: $(VENV)/ready-dev
 demo: $(VENV)/ready
 	tests/demo/heal.sh
 
+# What it costs, beside what it is compared to; about 25 minutes. Some of it: make bench ONLY=idle,burst
+bench: $(VENV)/ready
+	-@$(MAKE) --no-print-directory bench/.venv/ready
+	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
+
 lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) bench/.venv .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
@@ -48,3 +53,9 @@ $(VENV)/ready: requirements.txt | $(VENV)/bin/python
 $(VENV)/ready-dev: requirements-dev.txt requirements.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
 	@touch $@ $(VENV)/ready
+
+# The other schedulers, apart from everything else. Without them their rows say that they were not measured.
+bench/.venv/ready: bench/requirements.txt
+	$(PYTHON) -m venv bench/.venv
+	bench/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	@touch $@

@@ -1,0 +1,1 @@
+"""What Tickdown costs, measured side by side with what it is compared to: `make bench`."""
