@@ -74,19 +74,20 @@ def _nothing_to_do(root: str) -> bool:
     if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
         return False
     database, *variables = read_shortcut(root)
-    print_of = fingerprint(basis(root, variables), scan(os.path.join(root, "tasks")))
-    if print_of is None or not os.path.exists(database):
+    if not os.path.exists(database):
         return False
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     known, last_beat, last_prune, has_work = connection.execute(
         _STATE, {"now": to_store(now), "version": len(MIGRATIONS)}
     ).fetchone()
-    if has_work or known != print_of or last_beat is None or last_prune is None:
+    if has_work or known is None or last_beat is None or last_prune is None:
         return False
     if not to_store(now - OUTAGE_AFTER) <= last_beat <= to_store(now + CLOCK_SLACK):
         return False
     if not to_store(now - PRUNE_EVERY) < last_prune <= to_store(now):
+        return False
+    if known != fingerprint(basis(root, variables), scan(os.path.join(root, "tasks"))):
         return False
     # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
     connection.execute("PRAGMA synchronous = NORMAL")

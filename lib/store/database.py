@@ -48,6 +48,7 @@ class Database:
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("PRAGMA synchronous = FULL")  # an end that was recorded survives a power cut
+        self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
         version = self._version()
         if version > len(MIGRATIONS):
             self.connection.close()
