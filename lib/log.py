@@ -45,9 +45,11 @@ class Log:
             "trace_id": None,
         }
         record.update(details)
-        line = _encode(self.redactor.tree(record)) + "\n"
+        line = _encode(record)
+        if not self.redactor.is_clean(line):
+            line = _encode(self.redactor.tree(record))
         try:
-            os.write(self._current(), line.encode())
+            os.write(self._current(), f"{line}\n".encode())
         except OSError:
             pass  # a log that can't be written must not stop the work it tells of
 

@@ -113,11 +113,11 @@ class Lifetime:
 STARTED_HERE: dict[int, Lifetime] = {}
 
 
-_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+_NANOSECONDS_PER_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def ticks_since_boot() -> int:
-    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_SECOND)
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NANOSECONDS_PER_TICK
 
 
 @cache
@@ -147,7 +147,7 @@ class Child:
         pipes = [_pipe() for _ in range(2 if apart else 1)]
         (self.output, stderr), (stdout_reader, stdout) = pipes[0], pipes[-1]
         self.stdout = stdout_reader if apart else None
-        born = ticks_since_boot()
+        self._born = ticks_since_boot()
         try:
             self.pid = _spawn(argv, cwd, environment, stdin, stdout, stderr)
         except BaseException:
@@ -160,7 +160,8 @@ class Child:
         for reader in self.open_outputs:
             os.set_blocking(reader, False)
         self.exited = False
-        STARTED_HERE[self.pid] = Lifetime(born, None)
+        STARTED_HERE[self.pid] = Lifetime(self._born, None)
+        self._began_at_once = ticks_since_boot() == self._born
         try:
             self.exit_descriptor = os.pidfd_open(self.pid)
         except OSError:  # no descriptor left: what can't be watched must not run
@@ -174,6 +175,7 @@ class Child:
     def of(cls, pid: int) -> Child:
         """A process that was forked, not started: only its exit is of interest."""
         child = cls.__new__(cls)
+        child._began_at_once = False
         child.pid, child.exited, child.stdout, child.open_outputs = pid, False, None, []
         STARTED_HERE[pid] = Lifetime(ticks_since_boot(), None)
         child.exit_descriptor = os.pidfd_open(pid)
@@ -182,8 +184,9 @@ class Child:
 
     @cached_property
     def started(self) -> int:
-        """Asked for late: while the process is still becoming the command, the kernel makes whoever asks wait."""
-        return start_time(self.pid)
+        """In the kernel's ticks. Where the clock showed the same before and after, there is nothing to ask for; otherwise it
+        is asked for late, since the kernel makes whoever asks wait while a process is becoming its command."""
+        return self._born if self._began_at_once else start_time(self.pid)
 
     def exit_status(self) -> tuple[int | None, int | None]:
         """(exit code, signal) of the ended process, which stays a zombie: until `close` its pid, and so the number of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -29,6 +30,11 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self.secrets = list(secrets)
         self._bytes = [secret.encode("utf-8", "surrogateescape") for secret in self.secrets]
+        self._in_json = [json.dumps(secret)[1:-1] for secret in self.secrets]
+
+    def is_clean(self, document: str) -> bool:
+        """Whether a text in JSON has no secret in it, however that is written there."""
+        return not any(written in document for written in self._in_json)
 
     def knowing(self, variables: Mapping[str, str]) -> Redactor:
         """The same, for a task that has secrets of its own among its variables."""

@@ -39,8 +39,11 @@ class Job(Protocol):
 
 
 class Supervisor:
-    def __init__(self, db: Database, on_done: Callable[[Job], None]) -> None:
-        self.db, self.on_done = db, on_done
+    def __init__(
+        self, db: Database, on_done: Callable[[Job], None], with_ends: Callable[[int], None] = lambda ends: None
+    ) -> None:
+        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit."""
+        self.db, self.on_done, self.with_ends = db, on_done, with_ends
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
         self._signals_seen = 0
@@ -113,6 +116,7 @@ class Supervisor:
         with self.db.transaction():
             for job in ending:
                 self.contained(job, job.record_end)
+            self.with_ends(sum(1 for job in ending if job.end_is_recorded))
         for job in ending:
             if job.end_is_recorded:
                 self.contained(job, job.let_go)

@@ -153,7 +153,8 @@ class Tick:
         self.catalog = Catalog(())
         self.report = Report(datetime.now(UTC))
         self.queue: list[Queued] = []
-        self.supervisor = Supervisor(context.db, self._job_done)
+        self.supervisor = Supervisor(context.db, self._job_done, self._claim_beside)
+        self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
         self._slots = context.settings.config.max_concurrent
         self._last_start = self.report.started_at  # of all that are queued
         self._recover_again = False
@@ -452,7 +453,7 @@ class Tick:
         self.context = replace(self.context, owner=this_process())
         self.queue, self._slots, self.every = part, share, None
         try:
-            with Supervisor(self.context.db, self._job_done) as self.supervisor:
+            with Supervisor(self.context.db, self._job_done, self._claim_beside) as self.supervisor:
                 self._work()
                 if not self.supervisor.stopping:
                     self._give_up_waiting()
@@ -510,7 +511,8 @@ class Tick:
     def _start_ready(self) -> Waits:
         """Start what can start. Those that start together share one commit: first all are claimed, and only what is on
         record is started."""
-        claimed, waits = self._claim_ready()
+        waits = self._claim_ready(self._free_slots()) if not self._claimed else Waits.FOR_ITS_TURN
+        claimed, self._claimed = self._claimed, []
         for execution, rung in claimed:
             self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
         for execution, _ in claimed:
@@ -518,22 +520,28 @@ class Tick:
             self.supervisor.add(execution)
         return waits
 
-    def _claim_ready(self) -> tuple[list[tuple[Execution, Rung]], Waits]:
-        """What this process may start now, and what the others wait for."""
-        free = self._slots - sum(1 for job in self.supervisor.jobs if not isinstance(job, Helper))
+    def _free_slots(self) -> int:
+        return self._slots - sum(1 for job in self.supervisor.jobs if not isinstance(job, Helper))
+
+    def _claim_beside(self, ends: int) -> None:
+        """In the transaction that records so many ends: claim what takes their place."""
+        if self.queue and not self.supervisor.stopping and not self._claimed:
+            self._claim_ready(self._free_slots() + ends)
+
+    def _claim_ready(self, free: int) -> Waits:
+        """Claim what may start now; what do the others wait for?"""
         ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
-        claimed: list[tuple[Execution, Rung]] = []
         left: list[Queued] = []
         if ready:
             with self.context.db.transaction() as connection:
                 for candidate in ready:
                     execution = self._claim_and_make(connection, candidate, left)
                     if execution is not None:
-                        claimed.append((execution, candidate.rung))
+                        self._claimed.append((execution, candidate.rung))
         self.queue[:0] = left
         if left or (more and free <= STARTS_AT_ONCE):
-            return claimed, Waits.FOR_A_SLOT
-        return claimed, Waits.FOR_ITS_TURN if more else Waits.FOR_NOTHING
+            return Waits.FOR_A_SLOT
+        return Waits.FOR_ITS_TURN if more else Waits.FOR_NOTHING
 
     def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
         """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more."""
