@@ -10,7 +10,7 @@ import sys
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import lib
 from lib import VERSION
@@ -23,7 +23,17 @@ if TYPE_CHECKING:
     from lib.workspace import Workspace
 
 
-def build_parser() -> argparse.ArgumentParser:
+class _Unasked:
+    """Stands for the arguments of commands that nobody has asked for."""
+
+    def add_argument(self, *names: object, **options: object) -> None: ...
+
+    def add_mutually_exclusive_group(self, **options: object) -> _Unasked:
+        return self
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """For all commands; or quicker, for one."""
     common = argparse.ArgumentParser(add_help=False)
     # SUPPRESS: a default of the subcommand would overwrite what was given before it.
     common.add_argument(
@@ -37,7 +47,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tickdown {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    def command(name: str, summary: str) -> argparse.ArgumentParser:
+    def command(name: str, summary: str) -> Any:
+        if only is not None and only != name:
+            return _Unasked()
         return commands.add_parser(name, help=summary, description=summary, parents=[common])
 
     tick = command("tick", "run what is due (cron calls this every minute)")
@@ -150,6 +162,9 @@ PROJECT = Path(os.path.abspath(__file__)).parent.parent
 PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
 # What changes nothing.
 LOOKING = ("list", "history", "show", "why", "next", "simulate", "logs", "validate", "doctor", "costs", "comments")
+COMMANDS = (
+    *LOOKING, "tick", "run", "pause", "resume", "retry", "cancel", "add", "hint", "stop", "heal", "comment", "tickets", "prune",
+)  # fmt: skip
 STATES = [state.value for state in TaskState]
 STATUSES = [status.value for status in RunStatus]
 
@@ -197,7 +212,7 @@ def main(argv: list[str] | None = None) -> int:
     # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
     gc.set_threshold(100_000, 50, 50)
     _see_to_the_streams()
-    arguments = build_parser().parse_args(argv)
+    arguments = _parsed(sys.argv[1:] if argv is None else argv)
     try:
         if find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
@@ -230,6 +245,14 @@ def main(argv: list[str] | None = None) -> int:
         from lib.crash import report_crash
 
         return int(report_crash(arguments, error))
+
+
+def _parsed(argv: list[str]) -> argparse.Namespace:
+    """Most of the time the command is plain to see, and the parsers of the others need not be made."""
+    words = argv[2:] if argv[:1] == ["--workspace"] else argv
+    if words and words[0] in COMMANDS and not {"-h", "--help"} & set(argv):
+        return build_parser(words[0]).parse_args(argv)
+    return build_parser().parse_args(argv)
 
 
 def dispatch(arguments: argparse.Namespace) -> Exit:

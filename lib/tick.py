@@ -156,6 +156,9 @@ class Tick:
         self.supervisor = Supervisor(context.db, self._job_done, self._claim_beside)
         self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
         self._slots = context.settings.config.max_concurrent
+        self._lost_helper: int | None = None
+        self._full_groups: set[str | None] = set()
+        self._look_at_groups_again = 0.0
         self._last_start = self.report.started_at  # of all that are queued
         self._recover_again = False
         self._began = time.monotonic()
@@ -177,6 +180,8 @@ class Tick:
                 self._give_up_waiting()
             self.report.finished_at = datetime.now(UTC)
             self._leave_behind(self.report.finished_at)
+        if self._lost_helper is not None:
+            raise RuntimeError(f"the process {self._lost_helper}, which had a part of the queue, crashed")
         self._settle_exit_code()
         pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
         pinger.finish()
@@ -465,7 +470,7 @@ class Tick:
         self._slots = self.context.settings.config.max_concurrent
         self.report.run_ids += runs.ids_of_owner(self.context.db, helper.pid, helper.started)
         if helper.failed:
-            raise RuntimeError(f"the process {helper.pid}, which had a part of the queue, crashed")
+            self._lost_helper = helper.pid
 
     # --- running -----------------------------------------------------------------------------------------------
 
@@ -511,7 +516,7 @@ class Tick:
     def _start_ready(self) -> Waits:
         """Start what can start. Those that start together share one commit: first all are claimed, and only what is on
         record is started."""
-        waits = self._claim_ready(self._free_slots()) if not self._claimed else Waits.FOR_ITS_TURN
+        waits = Waits.FOR_ITS_TURN if self._claimed else self._claim_ready(self._free_slots())
         claimed, self._claimed = self._claimed, []
         for execution, rung in claimed:
             self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
@@ -535,31 +540,36 @@ class Tick:
         if ready:
             with self.context.db.transaction() as connection:
                 for candidate in ready:
-                    execution = self._claim_and_make(connection, candidate, left)
-                    if execution is not None:
-                        self._claimed.append((execution, candidate.rung))
+                    self._claim_and_make(connection, candidate, left)
         self.queue[:0] = left
-        if left or (more and free <= STARTS_AT_ONCE):
+        if any(queued.decision.task.group not in self._full_groups for queued in left):
             return Waits.FOR_A_SLOT
-        return Waits.FOR_ITS_TURN if more else Waits.FOR_NOTHING
+        if more:
+            return Waits.FOR_ITS_TURN if len(self._claimed) < free else Waits.FOR_A_SLOT
+        return Waits.FOR_A_SLOT if self._full_groups else Waits.FOR_NOTHING
 
     def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
-        """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more."""
+        """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more. Who
+        waits for a full group keeps nobody else waiting."""
         now, healing = datetime.now(UTC), heals.running_since(self.context.db) if self.queue else None
+        if time.monotonic() >= self._look_at_groups_again:
+            self._full_groups.clear()
         ready: list[Candidate] = []
         kept: list[Queued] = []
         more = False
         taken = 0
         for queued in self.queue:
-            if queued.occurrence.start_at <= now and not self.supervisor.stopping:
-                if len(ready) >= most:
-                    more = True
-                    break
-                candidate = self._candidate_contained(queued, now, healing)
-                if candidate is not None:
-                    ready.append(candidate)
-            else:
+            if (
+                queued.occurrence.start_at > now
+                or self.supervisor.stopping
+                or queued.decision.task.group in self._full_groups
+            ):
                 kept.append(queued)
+            elif len(ready) >= most:
+                more = True
+                break
+            elif (candidate := self._candidate_contained(queued, now, healing)) is not None:
+                ready.append(candidate)
             taken += 1
         self.queue[:taken] = kept
         return ready, more
@@ -586,10 +596,8 @@ class Tick:
         words = commented and need_an_agent(context, task, queued.occurrence.source, now)
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, commented)
 
-    def _claim_and_make(
-        self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]
-    ) -> Execution | None:
-        """None if it is not ours; what has to wait for a slot goes to those that are left."""
+    def _claim_and_make(self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]) -> None:
+        """What has to wait for a slot goes to those that are left."""
         context, now, queued = self.context, datetime.now(UTC), candidate.queued
         task, occurrence = queued.decision.task, queued.occurrence
         new = new_run(context, task, occurrence, now, candidate.rung)
@@ -598,14 +606,18 @@ class Tick:
             candidate.lock.release()
             if claim is not runs.Claim.LOST:
                 left.append(queued)
-            return None
+            if claim is runs.Claim.GROUP_FULL and task.group is not None:
+                self._full_groups.add(task.group)
+                self._look_at_groups_again = time.monotonic() + LOOK_FOR_SLOT_EVERY
+            return
         self.report.run_ids.append(new.run_id)
-        return Execution(
+        execution = Execution(
             context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
             heals_used=heals.of_chain(context.db, occurrence.follows) if occurrence.follows else 0,
             uncommented=not candidate.commented,
         )  # fmt: skip
+        self._claimed.append((execution, candidate.rung))
 
     def _record_not_started(self, queued: Queued, error: str) -> None:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
@@ -672,6 +684,7 @@ class Tick:
                 self.supervisor.add(job.successor)
             return
         assert isinstance(job, Execution)
+        self._full_groups.discard(job.task.group)
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
+
+import pytest
 
 from tests.helpers import Workspace, half_past, start_together, wait_for
 
@@ -144,3 +148,92 @@ def test_ten_runs_at_once_with_the_same_key_run_once(workspace: Workspace) -> No
     again = workspace.cli("run", "a", "--key", "order-17")
     assert "was used by run" in again.stdout
     assert len(lines(workspace, "ran")) == 1 and len(workspace.runs("a")) == 1
+
+
+def test_those_that_wait_for_a_full_group_keep_nobody_else_waiting(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 20\ngroups: {slow: 1}\n")
+    go = workspace.root / "go"
+    for number in range(8):
+        wait = f"while [ ! -e {go} ]; do sleep 0.05; done"
+        workspace.task(f"a{number}", wait, schedule="10m", group="slow")
+        workspace.task(f"z{number}", f"echo >> {workspace.root}/z", schedule="10m")
+    tick = workspace.start("tick")
+    done = workspace.root / "z"
+    wait_for(lambda: done.exists() and len(done.read_text()) == 8, "all others, while the group is full")
+    wait_for(
+        lambda: len(workspace.sql("SELECT 1 FROM task_runs WHERE status = 'running'")) == 1, "only one of the group"
+    )
+    go.touch()
+    assert tick.wait(timeout=120) == 0
+    tick.communicate()
+    assert {workspace.last_run(f"a{number}")["status"] for number in range(8)} == {"success"}
+
+
+def test_occurrences_that_another_tick_has_taken_keep_nobody_else_waiting(workspace: Workspace) -> None:
+    """They are found to be taken when they are claimed; the rest must not be put off for that."""
+    for number in range(30):
+        workspace.task(f"t{number:02}", schedule="* * * * *")
+    workspace.tick()
+    workspace.sql(
+        "UPDATE tasks SET armed_at = '2026-01-01T00:00:00.000Z', last_occurrence = strftime('%Y-%m-%dT%H:%M:00.000Z', 'now', '-1 minutes')"
+    )
+    for number in range(20):
+        workspace.sql(
+            "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, finished_at, host) VALUES (?, ?, ? || '@' ||"
+            " strftime('%Y-%m-%dT%H:%M:00Z', 'now'), 'success', 'baseline-cron', '2026', '2026', 'h')",
+            f"r{number}", f"t{number:02}", f"t{number:02}",
+        )  # fmt: skip
+    workspace.tick()
+    started = workspace.sql("SELECT COUNT(*) FROM task_runs WHERE status = 'success' AND run_id NOT LIKE 'r%'")
+    deferred = workspace.sql("SELECT COUNT(*) FROM task_runs WHERE reason = 'at_capacity'")
+    assert started[0][0] >= 10 and deferred == [(0,)]
+
+
+def test_a_long_queue_is_shared_and_every_occurrence_runs_once(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 8\n")
+    for number in range(220):
+        workspace.task(f"t{number}", f"echo {number} >> {workspace.root}/ran", schedule="10m")
+    done = workspace.json("tick")
+    assert sorted(map(int, (workspace.root / "ran").read_text().split())) == list(range(220))
+    assert done["due"] == 220 and len({run["run_id"] for run in done["runs"]}) == 220
+    assert {run["status"] for run in done["runs"]} == {"success"}
+    owners = workspace.sql("SELECT COUNT(DISTINCT owner_pid) FROM task_runs")
+    assert owners == [(2 if len(os.sched_getaffinity(0)) > 1 else 1,)]
+    assert workspace.sql("SELECT COUNT(*) FROM tasks WHERE look_at = ''") == [(0,)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_both_processes_of_a_shared_queue(workspace: Workspace, number: signal.Signals) -> None:
+    workspace.config("max_concurrent: 8\n")
+    for index in range(220):
+        workspace.task(f"t{index}", f"echo >> {workspace.root}/ran; sleep 300", schedule="10m")
+    tick = workspace.start("tick", start_new_session=True)
+    ran = workspace.root / "ran"
+    wait_for(lambda: ran.exists() and len(ran.read_text()) == 8, "all slots")
+    os.kill(tick.pid, number)
+    assert tick.wait(timeout=120) == 128 + number
+    tick.communicate()
+    assert workspace.sql("SELECT status, COUNT(*) FROM task_runs GROUP BY status") == [("cancelled", 8)]
+    wait_for(lambda: not workspace.processes(), "no process is left")
+
+
+def test_a_helper_that_is_killed_is_told_of_and_its_runs_are_taken_over(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 8\n")
+    for index in range(220):
+        workspace.task(f"t{index}", f"echo {index} >> {workspace.root}/ran; sleep 0.2", schedule="10m")
+    tick = workspace.start("tick")
+    wait_for(lambda: (workspace.root / "ran").exists(), "the first run")
+    owners = {pid for (pid,) in workspace.sql("SELECT DISTINCT owner_pid FROM task_runs")} - {tick.pid}
+    if not owners:
+        wait_for(lambda: workspace.sql("SELECT 1 FROM task_runs WHERE owner_pid <> ?", tick.pid), "a helper")
+        owners = {pid for (pid,) in workspace.sql("SELECT DISTINCT owner_pid FROM task_runs")} - {tick.pid}
+    os.kill(owners.pop(), signal.SIGKILL)
+    assert tick.wait(timeout=120) == 70
+    tick.communicate()
+    workspace.tick(code=None)
+    workspace.tick(code=None)
+    ran = [int(word) for word in (workspace.root / "ran").read_text().split()]
+    assert set(ran) == set(range(220))
+    again = workspace.sql("SELECT COUNT(*) FROM task_runs WHERE interruptions > 0")[0][0]
+    assert len(ran) <= 220 + again
+    assert workspace.sql("SELECT COUNT(*) FROM task_runs WHERE status = 'running'") == [(0,)]
