@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import NoReturn
 
 from lib.errors import Exit
-from lib.process import Child, start_time
+from lib.process import Child
 
 
 def processors() -> int:
@@ -32,17 +32,18 @@ class Helper:
 
     wake_at: float | None = None
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        """Fork; `work` is done in the new process, which ends with it."""
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        """Fork; `work` is done in the new process, which ends with it. What it returns is `result` here."""
         sys.stdout.flush()
         sys.stderr.flush()
+        self._answer = os.memfd_create("answer", os.MFD_CLOEXEC)
         pid = os.fork()
         if pid == 0:
-            _work_and_end(work)
-        self.started = start_time(pid)
+            _work_and_end(work, self._answer)
         self.child: Child | None = Child.of(pid)
         self.pid = pid
         self.failed = False
+        self.result = b""
 
     @property
     def done(self) -> bool:
@@ -56,6 +57,9 @@ class Helper:
         assert self.child is not None
         code, _ = self.child.exit_status()
         self.failed = code != Exit.OK
+        if not self.failed:
+            self.result = os.pread(self._answer, os.fstat(self._answer).st_size, 0)
+        os.close(self._answer)
         self.child.close()
         self.child = None
 
@@ -68,12 +72,12 @@ class Helper:
         self.child = None
 
 
-def _work_and_end(work: Callable[[], None]) -> NoReturn:
+def _work_and_end(work: Callable[[], bytes], answer: int) -> NoReturn:
     """Without the clearing up that only the first process has to do."""
     code = Exit.BUG
     try:
         os.setsid()
-        work()
+        os.write(answer, work())
         code = Exit.OK
     finally:
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import signal
 import sqlite3
 import time
@@ -174,7 +175,6 @@ class Tick:
                 tasks.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             self._pass()
-            self._share()
             self._work()
             if not self.supervisor.stopping:
                 self._give_up_waiting()
@@ -253,7 +253,9 @@ class Tick:
 
     def _decide(self, now: datetime) -> None:
         """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
-        facts = tasks.facts_to_look_at(self.context.db, now)
+        self._decide_about(self._share(tasks.facts_to_look_at(self.context.db, now), now), now)
+
+    def _decide_about(self, facts: dict[str, Facts], now: datetime) -> None:
         decisions: list[Decision] = []
         later: list[tuple[Facts, datetime | None]] = []
         for fact in facts.values():
@@ -437,40 +439,51 @@ class Tick:
 
     # --- sharing a long queue ----------------------------------------------------------------------------------
 
-    def _share(self) -> None:
-        """Give a part of a long queue to other processes, as many as there are processors to run them. Before anything has
-        been started here: a copy of this process must not hold its locks too."""
+    def _share(self, facts: dict[str, Facts], now: datetime) -> dict[str, Facts]:
+        """If many are to be looked at, give a part of them to other processes, as many as there are processors; what is left
+        is ours. Before anything has been started here: a copy of this process must not hold its locks too."""
         slots = self.context.settings.config.max_concurrent
-        parts = min(processors(), len(self.queue) // SHARE_BY, slots // 2)
+        parts = min(processors(), len(facts) // SHARE_BY, slots // 2)
         if parts < 2 or self.supervisor.jobs or not may_fork():
-            return
-        whole, share = self.queue, slots // parts
-        self._slots, self.queue = slots - share * (parts - 1), whole[::parts]
-        self.context.db.close()
+            return facts
+        whole, share = list(facts.items()), slots // parts
+        self._slots = slots - share * (parts - 1)
+        db = self.context.db
+        db.take_turns()
+        db.close()
         for number in range(1, parts):
-            self.supervisor.add(Helper(lambda part=whole[number::parts]: self._help(part, share)))  # type: ignore[misc]
-        self.context.db.reopen()
+            part = dict(whole[number::parts])
+            self.supervisor.add(Helper(lambda part=part: self._help(part, share, now)))  # type: ignore[misc]
+        db.reopen()
+        return dict(whole[::parts])
 
-    def _help(self, part: list[Queued], share: int) -> None:
-        """The work of the second process. What else a tick does stays with the first."""
+    def _help(self, part: dict[str, Facts], share: int, now: datetime) -> bytes:
+        """The work of another process. What else a tick does stays with the first."""
         self.context.db.reopen()
         adopt_orphans.cache_clear()
         self.context = replace(self.context, owner=this_process())
-        self.queue, self._slots, self.every = part, share, None
+        self._slots, self.every, self.report = share, None, Report(self.report.started_at)
         try:
             with Supervisor(self.context.db, self._job_done, self._claim_beside) as self.supervisor:
+                self._decide_about(part, now)
                 self._work()
                 if not self.supervisor.stopping:
                     self._give_up_waiting()
         except BaseException:
             self.context.log.error("helper_crashed", traceback=traceback.format_exc())
             raise
+        report = self.report
+        return json.dumps({"due": report.due, "run_ids": report.run_ids, "deferred": report.deferred}).encode()
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots = self.context.settings.config.max_concurrent
-        self.report.run_ids += runs.ids_of_owner(self.context.db, helper.pid, helper.started)
         if helper.failed:
             self._lost_helper = helper.pid
+            return
+        did = json.loads(helper.result)
+        self.report.due += did["due"]
+        self.report.run_ids += did["run_ids"]
+        self.report.deferred += did["deferred"]
 
     # --- running -----------------------------------------------------------------------------------------------
 

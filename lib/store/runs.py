@@ -478,12 +478,6 @@ def running_runs(db: Database, task_id: str | None = None) -> list[Run]:
     return [to_run(row) for row in db.all(f"SELECT * FROM task_runs WHERE status = 'running'{where}", *values)]
 
 
-def ids_of_owner(db: Database, pid: int, started: int) -> list[str]:
-    """The runs that a process of this host claimed."""
-    rows = db.all("SELECT run_id FROM task_runs WHERE owner_pid = ? AND owner_started = ? ORDER BY rowid", pid, started)
-    return [row["run_id"] for row in rows]
-
-
 def list_runs(
     db: Database, task_id: str | None = None, status: str | None = None, since: datetime | None = None, limit: int = 20
 ) -> list[Run]:
