@@ -323,7 +323,7 @@ def test_nothing_is_lost_by_a_healer_that_moves_things_around(workspace: Workspa
     ["touch data/$'bad\\xff'", "mkdir -p $(printf 'd/%.0s' $(seq 1100))", "touch scripts/$(printf 'x%.0s' $(seq 250))"],
 )
 def test_odd_names_do_not_bring_the_scheduler_down(workspace: Workspace, change: str) -> None:
-    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
+    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}", more_config="max_concurrent: 1\n")
     workspace.task("beside", "true", schedule="1h", priority=-1)
     assert healing.tick()["status"] == "failed"
     assert healing.file("scripts/job.sh") == BROKEN and workspace.rows("beside") == [("success", None, 1)]

@@ -49,6 +49,12 @@ def attempts(workspace: Workspace) -> list[tuple[Any, ...]]:
     return workspace.sql("SELECT number, rung, status FROM attempts ORDER BY run_id, number")
 
 
+def leader_in_lock(workspace: Workspace, task_id: str) -> int | None:
+    """None while its text is being written."""
+    text = lock_file(workspace, task_id).read_text()
+    return json.loads(text)["pgid"] if text.endswith("\n") else None
+
+
 def lock_file(workspace: Workspace, task_id: str) -> Path:
     return workspace.root / "state" / "locks" / f"{task_id}.lock"
 
@@ -294,7 +300,7 @@ def test_a_hung_supervisor_is_ended_with_its_task_and_its_other_runs_are_orphans
     workspace.task("hung", "echo $$ > hung; exec sleep 1000", schedule="1h")
     tick = started_tick(workspace)
     stuck = number_in(workspace.root / "hung")
-    wait_for(lambda: json.loads(lock_file(workspace, "hung").read_text())["pgid"] == stuck)
+    wait_for(lambda: leader_in_lock(workspace, "hung") == stuck)
     tick.send_signal(signal.SIGSTOP)
     edit_lock(workspace, "hung", deadline="2020-01-01T00:00:00.000Z", deadline_monotonic=time.monotonic() - 61)
     done = workspace.tick()
@@ -315,7 +321,7 @@ def test_a_supervisor_that_was_only_slow_records_the_same_end_itself(workspace: 
     workspace.task("a", HANG_ALWAYS, schedule="1h")
     tick = started_tick(workspace)
     pid = number_in(workspace.root / "pid")
-    wait_for(lambda: json.loads(lock_file(workspace, "a").read_text())["pgid"] == pid)
+    wait_for(lambda: leader_in_lock(workspace, "a") == pid)
     edit_lock(workspace, "a", deadline="2020-01-01T00:00:00.000Z", deadline_monotonic=time.monotonic() - 61)
     other = workspace.start("tick")
     wait_for(lambda: not alive(pid), "the end of the task")
