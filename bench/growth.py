@@ -37,7 +37,6 @@ def measure_growth(bench: Bench) -> Section:
         workspace.check_recorded(len(_due(workspace)), minute)
         size = sum(path.stat().st_size for path in workspace.database.parent.glob(f"{workspace.database.name}*"))
         row += [ms(tick.wall), mib(tick.peak_kib), mib(size / 1024)]
-        workspace.remove()
     head = ["tasks", "first tick", "idle tick", "over floor", "peak memory", "1 % due", "peak memory", "database"]
     section.tables.append(table(head, rows))
     return section

@@ -46,9 +46,7 @@ def measure_history(bench: Bench) -> Section:
     head = ["", f"{scale.some_runs:,} runs", f"{scale.many_runs:,} runs", "ratio", "peak memory", "peak memory"]
     section.tables.append(table(head, rows))
     section.notes.append(f"The database with {scale.many_runs:,} runs has {mib(many.database.stat().st_size / 1024)}.")
-    few.remove()
     _prune_beside_ticks(bench, many, section)
-    many.remove()
     return section
 
 

@@ -19,7 +19,6 @@ def measure_idle(bench: Bench) -> Section:
         workspace = workspaces.make(bench.folder / f"idle-{count}", count, workspaces.realistic)
         workspace.settle()
         floor, tick = interleaved(bench.scale.rounds, FLOOR, workspace.command("tick"))
-        workspace.remove()
         wall, memory = tick.wall / floor.wall, tick.peak_kib / floor.peak_kib
         rows += [
             [f"{count:,}", "wall, median", ms(floor.wall), ms(tick.wall), times(wall)],

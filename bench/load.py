@@ -39,14 +39,13 @@ def measure_load(bench: Bench) -> Section:
 
 def _first_load(bench: Bench, text_of: TextOf, rounds: int) -> tuple[Series, Series]:
     count = bench.scale.many_tasks
-    workspace = workspaces.make(bench.folder / "load", count, text_of)
+    workspace = workspaces.make(bench.folder / f"load-{text_of.__name__}", count, text_of)
     parse_argv = [PYTHON, str(PROJECT / "bench/parse_yaml.py"), str(workspace.root / "tasks"), str(count)]
     parses, firsts = [], []
     for _ in range(rounds):
         parses.append(run(parse_argv))
         workspace.forget()
         firsts.append(workspace.first_tick())
-    workspace.remove()
     return Series(tuple(parses)), Series(tuple(firsts))
 
 
@@ -68,6 +67,4 @@ def _one_change(bench: Bench) -> str:
     for count, befores, afters in zip(sizes, zip(*idle, strict=True), zip(*changed, strict=True), strict=True):
         before, after = statistics.median(befores), statistics.median(afters)
         rows.append([f"{count:,}", ms(before), ms(after), ms(after - before)])
-    for workspace in spaces:
-        workspace.remove()
     return table(["tasks", "idle tick", "one file changed", "difference"], rows)

@@ -146,7 +146,7 @@ def _measure_idle(bench: Bench, tools: Sequence[Tool]) -> None:
 
 def _measure_starts(bench: Bench, tool: Tool, folder: Path) -> None:
     stamps = Stamps(folder / "stamps")
-    stamps.clear()
+    stamps.make()
     first = next_minute(START_UP)
     second = first + 60
     at = time.gmtime(second)
