@@ -64,6 +64,8 @@ def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
             ticks += 1
         elif word == "--workspace":
             chosen = next(words, "") or chosen
+        elif word == "--detach":
+            continue  # there is nothing to leave to anybody
         else:
             return None
     return chosen if ticks == 1 else None
@@ -78,16 +80,9 @@ def _nothing_to_do(root: str) -> bool:
         return False
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
-    known, last_beat, last_prune, has_work = connection.execute(
-        _STATE, {"now": to_store(now), "version": len(MIGRATIONS)}
-    ).fetchone()
-    if has_work or known is None or last_beat is None or last_prune is None:
-        return False
-    if not to_store(now - OUTAGE_AFTER) <= last_beat <= to_store(now + CLOCK_SLACK):
-        return False
-    if not to_store(now - PRUNE_EVERY) < last_prune <= to_store(now):
-        return False
-    if known != fingerprint(basis(root, variables), scan(os.path.join(root, "tasks"))):
+    known = _what_to_find(connection, now)
+    if known is None or known != fingerprint(basis(root, variables), scan(os.path.join(root, "tasks"))):
+        connection.close()
         return False
     # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -98,6 +93,18 @@ def _nothing_to_do(root: str) -> bool:
     if sys.stdout.isatty():
         print("tick: nothing due", flush=True)
     return True
+
+
+def _what_to_find(connection: sqlite3.Connection, now: datetime) -> str | None:
+    """The fingerprint that everything must have if there is nothing to do; None if there is something anyway."""
+    state = connection.execute(_STATE, {"now": to_store(now), "version": len(MIGRATIONS)}).fetchone()
+    known: str | None = state[0]
+    last_beat, last_prune, has_work = state[1:]
+    if has_work or last_beat is None or last_prune is None:
+        return None
+    if not to_store(now - OUTAGE_AFTER) <= last_beat <= to_store(now + CLOCK_SLACK):
+        return None
+    return known if to_store(now - PRUNE_EVERY) < last_prune <= to_store(now) else None
 
 
 def _size(path: str) -> int:

@@ -165,12 +165,17 @@ class Supervisor:
     def _obey_signals(self) -> None:
         if self._signals_handled == self._signals_seen or self.received is None:
             return
-        again = self._signals_seen > 1
         self._signals_handled = self._signals_seen
-        why = f"the scheduler got {self.received.name}"
         for job in self.jobs:
-            by_a_person = self.received is signal.SIGINT
-            job.cancel(why, datetime.now(UTC), time.monotonic(), at_once=again, by_a_person=by_a_person)
+            self.cancel(job)
+
+    def cancel(self, job: Job) -> None:
+        """As the signal asks for that this process has got."""
+        assert self.received is not None
+        job.cancel(
+            f"the scheduler got {self.received.name}", datetime.now(UTC), time.monotonic(),
+            at_once=self._signals_seen > 1, by_a_person=self.received is signal.SIGINT,
+        )  # fmt: skip
 
     def _heartbeat(self, monotonic: float) -> None:
         if monotonic < self._next_heartbeat:

@@ -502,6 +502,15 @@ class Tick:
                 if not self.supervisor.jobs and until is None:
                     return
             self.supervisor.wait(until)
+            if self.supervisor.stopping:
+                self._cancel_claimed()
+
+    def _cancel_claimed(self) -> None:
+        """What was claimed while the signal came, and is not to be started any more."""
+        claimed, self._claimed = self._claimed, []
+        for execution, _ in claimed:
+            self.supervisor.cancel(execution)
+            self.supervisor.add(execution)
 
     def _next_pass_at(self) -> float | None:
         """The next beat of `--every`, while it still lies inside the minute that this tick began."""
