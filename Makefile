@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
+	@$(BIN)/python -m compileall -q lib  # every tick would do it, where Python is told to write no bytecode
 	$(BIN)/python scheduler.py tick
 	@echo
 	$(BIN)/python scheduler.py list
@@ -32,6 +33,7 @@ demo: $(VENV)/ready
 # What it costs, beside what it is compared to; about 25 minutes. Some of it: make bench ONLY=idle,burst
 bench: $(VENV)/ready
 	-@$(MAKE) --no-print-directory bench/.venv/ready
+	@$(BIN)/python -m compileall -q lib
 	$(BIN)/python -m bench $(if $(ONLY),--only $(ONLY))
 
 lint: $(VENV)/ready-dev

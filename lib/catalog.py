@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -13,6 +14,8 @@ from pathlib import Path
 from lib.chains import chain_problems
 from lib.errors import Exit, TickdownError
 from lib.near import nearest
+from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
+from lib.process import Forked, may_fork, processors
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
@@ -20,6 +23,7 @@ from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
+READ_BY_TWO = 1000  # so many files are worth a second process
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -35,14 +39,13 @@ class TaskFile:
     problems: tuple[Problem, ...] = ()
     parsed: Task | None = None
     stored: str | None = None
-    read_stored: Callable[[str], Task] | None = None
     chained: bool = False  # it comes after others
     dated: bool = False  # it is to run on one given day
 
     @property
     def task(self) -> Task | None:
-        if self.parsed is None and self.stored is not None and self.read_stored is not None:
-            self.parsed = self.read_stored(self.stored)
+        if self.parsed is None and self.stored is not None:
+            self.parsed = task_from_text(self.stored)
         return self.parsed
 
     @property
@@ -161,19 +164,59 @@ def catalog_of(
     trusted: bool = True,
 ) -> Catalog:
     """`kept` are the files as the store remembers them: if it can be trusted, what has the same stamp is not read again."""
-    reader = FileReader(workspace, known)
     files: list[TaskFile] = []
-    read: list[TaskFile] = []
+    unknown: list[tuple[str, str]] = []
     prefix = f"{workspace.root}/"
     for path, stamp in found:
         file = kept.get(path.removeprefix(prefix))
         if file is None or not trusted or stamp == UNTRUSTED or file.stamp != stamp:
-            file = reader.read(path, stamp)
-            read.append(file)
-        files.append(file)
+            unknown.append((path, stamp))
+        else:
+            files.append(file)
+    read = _read_all(unknown, FileReader(workspace, known))
+    files += read
     files.sort(key=lambda file: file.path)
     removed = kept.keys() - {file.path for file in files} if len(files) - len(read) < len(kept) else ()
     return Catalog(tuple(_chained(files)), now, tuple(read), tuple(removed))
+
+
+def _read_all(unknown: list[tuple[str, str]], reader: FileReader) -> list[TaskFile]:
+    """Many files are read by two processes: almost all of the work is parsing."""
+    if len(unknown) < READ_BY_TWO or processors() < 2 or not may_fork():
+        return [reader.read(path, stamp) for path, stamp in unknown]
+    middle = len(unknown) // 2
+    other = Forked(lambda: _as_bytes(reader.read(path, stamp) for path, stamp in unknown[middle:]))
+    read = [reader.read(path, stamp) for path, stamp in unknown[:middle]]
+    answer = other.wait()
+    if answer is None:
+        return read + [reader.read(path, stamp) for path, stamp in unknown[middle:]]
+    return read + [file_from(*values) for values in json.loads(answer)]
+
+
+def _as_bytes(files: Iterable[TaskFile]) -> bytes:
+    return json.dumps([values_of(file) for file in files]).encode()
+
+
+def values_of(file: TaskFile) -> tuple[str, str, str, str | None, str | None, str, bool, bool]:
+    """A file as the store keeps it, and as one process tells it to another."""
+    text = file.stored if file.parsed is None else task_to_text(file.parsed)
+    problems = problems_to_text(file.problems)
+    return file.path, file.stamp, file.digest, file.task_id, text, problems, file.chained, file.dated
+
+
+def file_from(
+    path: str, stamp: str, digest: str, task_id: str | None, task: str | None, problems: str, chained: int, dated: int
+) -> TaskFile:
+    return TaskFile(
+        path,
+        stamp,
+        digest,
+        task_id,
+        problems_from_text(problems),
+        stored=task,
+        chained=bool(chained),
+        dated=bool(dated),
+    )
 
 
 def _chained(files: list[TaskFile]) -> list[TaskFile]:

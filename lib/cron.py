@@ -88,7 +88,10 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
 @lru_cache(maxsize=4096)
 def _meaning(line: str, task_id: str) -> Cron:
     words = line.split()
-    parsed = [_parse_field(spec, word, task_id) for spec, word in zip(_FIELDS, words, strict=True)]
+    parsed = [
+        _parse_field(number, word, task_id if "h" in word.lower() else "")
+        for number, word in zip(range(len(_FIELDS)), words, strict=True)
+    ]
     minute, hour, day, month, _ = (",".join(values) for values in parsed)
     both_days = words[2].startswith("*") or words[4].startswith("*")
     # croniter takes plain weekdays or numbered ones (`1#2`) in one expression, not both.
@@ -111,8 +114,10 @@ def _meaning(line: str, task_id: str) -> Cron:
     )
 
 
-def _parse_field(spec: _Field, word: str, task_id: str) -> tuple[str, ...]:
+@lru_cache(maxsize=4096)
+def _parse_field(number: int, word: str, task_id: str) -> tuple[str, ...]:
     """One field as the list of its numbers (and `l` or `1#2` where the calendar must decide)."""
+    spec = _FIELDS[number]
     special: list[str] = []
     numbers: set[int] = set()
     for part in word.split(","):

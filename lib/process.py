@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from lib import machine
 from lib.model import Owner
@@ -295,3 +298,51 @@ def _as_file(content: bytes) -> int:
         file.write(content)
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
+
+
+# --- copies of this process ------------------------------------------------------------------------------------
+
+
+def processors() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def may_fork() -> bool:
+    """A copy of a process has only the thread that made it; what others were doing would stay undone in it."""
+    return threading.active_count() == 1
+
+
+class Forked:
+    """Something that is worked out by a copy of this process, which ends with it."""
+
+    def __init__(self, work: Callable[[], bytes]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self._paper = os.memfd_create("answer", os.MFD_CLOEXEC)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._work_and_end(work)
+
+    def _work_and_end(self, work: Callable[[], bytes]) -> NoReturn:
+        """Without the clearing up that only the first process has to do. In a session of its own, so that a signal from the
+        terminal reaches the first, which passes it on as it sees fit."""
+        code = 1
+        try:
+            os.setsid()
+            answer = work()
+            os.pwrite(self._paper, answer, 0)
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+
+    def wait(self) -> bytes | None:
+        """The answer; None if it died before it had one."""
+        _, status = os.waitpid(self.pid, 0)
+        return self.answer(os.waitstatus_to_exitcode(status))
+
+    def answer(self, exit_code: int | None, signal: int | None = None) -> bytes | None:
+        size = os.fstat(self._paper).st_size
+        found = os.pread(self._paper, size, 0) if exit_code == 0 else None
+        os.close(self._paper)
+        return found

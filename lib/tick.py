@@ -25,14 +25,14 @@ from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
 from lib.heal import place_of
-from lib.helper import Helper, may_fork, processors
+from lib.helper import Helper
 from lib.housekeeping import prune_daily
 from lib.idle import OUTAGE_AFTER
 from lib.lock import TaskLock
 from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
-from lib.process import adopt_orphans, boot_id, this_process
+from lib.process import adopt_orphans, boot_id, may_fork, processors, this_process
 from lib.records import record
 from lib.recover import HungRun, dead_runs, recover
 from lib.remarks import need_an_agent
@@ -477,7 +477,7 @@ class Tick:
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots = self.context.settings.config.max_concurrent
-        if helper.failed:
+        if helper.result is None:
             self._lost_helper = helper.pid
             return
         did = json.loads(helper.result)
