@@ -13,7 +13,7 @@ from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
-from lib.idle import basis, fingerprint, read_shortcut, shortcut_path
+from lib.idle import fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
 from lib.model import Facts, Run
 from lib.process import boot_id, this_process
@@ -67,18 +67,17 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
 
 
 def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catalog:
-    now, found = datetime.now(UTC), scan_tasks(workspace)
-    of_basis = basis(str(workspace.root), settings.variables)
-    kept = files.all_files(db) if db is not None else {}
-    trusted = db is not None and ticks.remembered_catalogue(db).startswith(of_basis)
+    now, remembered = datetime.now(UTC), ticks.remembered_catalogue(db) if db is not None else ""
+    found, kept = scan_tasks(workspace), files.all_files(db) if db is not None else {}
+    trusted = bool(settings.basis) and remembered.startswith(settings.basis)
     catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
-    return replace(catalog, made_from=fingerprint(of_basis, found) or of_basis)
+    return replace(catalog, made_from=fingerprint(settings.basis, found) or settings.basis, remembered=remembered)
 
 
 def refresh(context: Context, now: datetime) -> Catalog:
-    """Bring the catalogue and the store up to date with the files."""
+    """Bring the catalogue and the store up to date with the files. For ticks, which see to what was found broken."""
     catalog = reject_past_dates(load(context.workspace, context.settings, context.db), context.db, now)
-    sync_catalog(context.db, catalog, now)
+    sync_catalog(context.db, catalog, now, seen_to=True)
     return catalog
 
 
@@ -106,15 +105,19 @@ def reject_past_dates(catalog: Catalog, db: Database, now: datetime) -> Catalog:
     return without_past_dates(catalog, met, now)
 
 
-def sync_catalog(db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False) -> None:
-    """Let the store know the task files as they are; with duplicates nobody knows which is meant."""
-    known = not catalog.read and not catalog.removed and ticks.remembered_catalogue(db) == catalog.made_from
-    if known or catalog.duplicates:
+def sync_catalog(
+    db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False, seen_to: bool = False
+) -> None:
+    """Let the store know the task files as they are; with duplicates nobody knows which is meant. Unless somebody sees to
+    what is broken in them (`seen_to`), the next tick is not to take them for known."""
+    if catalog.duplicates or (catalog.made_from == catalog.remembered and not (catalog.read or catalog.removed)):
         return
     with db.transaction() as connection:
         files.write(connection, catalog.read, catalog.removed)
         tasks.sync(connection, catalog, now, boot_id(), rebuilt=rebuilt)
-        ticks.remember_catalogue(connection, catalog.made_from)
+        # If somebody has written another one meanwhile, theirs may be the newer: then neither is taken for complete.
+        complete = seen_to and ticks.remembered_catalogue(db) == catalog.remembered
+        ticks.remember_catalogue(connection, catalog.made_from if complete else catalog.made_from.partition(" ")[0])
 
 
 def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, Facts]:

@@ -76,6 +76,7 @@ class Catalog:
     ] = ()  # those that the store had not known as they are, before they were compared with others
     removed: tuple[str, ...] = ()  # paths that the store still knows
     made_from: str = ""  # the fingerprint of all that it was made from
+    remembered: str = ""  # the one that the store had when it was made
 
     @property
     def is_settled(self) -> bool:
@@ -185,7 +186,10 @@ def _read_all(unknown: list[tuple[str, str]], reader: FileReader) -> list[TaskFi
     if len(unknown) < READ_BY_TWO or processors() < 2 or not may_fork():
         return [reader.read(path, stamp) for path, stamp in unknown]
     middle = len(unknown) // 2
-    other = Forked(lambda: _as_bytes(reader.read(path, stamp) for path, stamp in unknown[middle:]))
+    try:
+        other = Forked(lambda: _as_bytes(reader.read(path, stamp) for path, stamp in unknown[middle:]))
+    except OSError:  # no process to be had
+        return [reader.read(path, stamp) for path, stamp in unknown]
     read = [reader.read(path, stamp) for path, stamp in unknown[:middle]]
     answer = other.wait()
     if answer is None:

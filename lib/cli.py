@@ -198,6 +198,16 @@ def _see_to_the_streams() -> None:
             stream.reconfigure(errors="replace")  # cron's locale may know no more than ASCII
 
 
+def _keep_to_ourselves() -> None:
+    """Descriptors that we were started with (the lock of `flock`, say) are not for tasks, nor for what they leave running."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            try:
+                os.set_inheritable(int(name), False)
+            except OSError:
+                pass  # the one that lists them
+
+
 def _with_our_own_python(error: ModuleNotFoundError) -> int:
     """Started with a Python that lacks the packages, as `./scheduler.py` in a task is: go on with the one in .venv."""
     folder = PROJECT
@@ -212,6 +222,7 @@ def main(argv: list[str] | None = None) -> int:
     # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
     gc.set_threshold(100_000, 50, 50)
     _see_to_the_streams()
+    _keep_to_ourselves()
     arguments = _parsed(sys.argv[1:] if argv is None else argv)
     try:
         if find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again

@@ -11,6 +11,7 @@ from pathlib import Path
 from lib.agents import PRESETS, Agent, Format
 from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
+from lib.idle import basis, outside
 from lib.near import suggestion
 from lib.records import record
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
@@ -82,6 +83,7 @@ class Settings:
     environment: Mapping[str, str]
     env_file: Mapping[str, str]
     variables: tuple[str, ...] = ()  # that config.yaml refers to
+    basis: str = ""  # a digest of all this and of what else the task files depend on
 
 
 class SettingsError(TickdownError):
@@ -96,6 +98,7 @@ class SettingsError(TickdownError):
 def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) -> Settings:
     """Everything that is wrong with either file, at once."""
     lines: list[str] = []
+    seen = outside(str(workspace.root))
     env_text = _text_of(workspace.env_file, lines)
     from_file, env_problems = parse_env(env_text)
     lines += [f".env:{number}: {message}" for number, message in env_problems]
@@ -103,7 +106,8 @@ def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) 
     text = _text_of(workspace.config_file, lines)
     config, problems = parse_config(text, environment)
     lines += [problem.at("config.yaml") for problem in problems]
-    settings = Settings(config, environment, from_file, variables_in(text))
+    variables = variables_in(text)
+    settings = Settings(config, environment, from_file, variables, basis(seen, variables))
     if lines:
         raise SettingsError(lines, settings)
     return settings

@@ -169,8 +169,8 @@ class Execution:
         if self._ladder_ends is None:
             healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
             self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
-        if rung is not Rung.RUN:  # what the lock tells of the attempt before is not true any more
-            self._write_lock(now, monotonic, self._limit(monotonic))
+        # Before the command is started: should that hang, the next tick must know since when.
+        self._write_lock(now, monotonic, self._limit(monotonic))
         stamp = now.astimezone(self.task.zone).isoformat(timespec="seconds")
         self._transcript.begin(f"attempt {self.attempt} ({rung}) {self.task.id} {stamp}")
         if self._obey_plain_comments(now):

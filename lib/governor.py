@@ -425,7 +425,7 @@ def look_again(now: datetime, task: Task, facts: Facts, boot_id: str) -> datetim
     """Before this moment `plan` has nothing to do about the task, as long as nothing about it changes; None: at no time.
     It may be early, and then the task is looked at in vain; it must not be late."""
     if not task.enabled:
-        return None
+        return min((hint.until for hint in facts.hints if hint.until is not None), default=None)  # to clear them
     if facts.closing is not None or facts.missing_agent is not None:
         return now  # until its file says so, until its agent is there
     return min(_moments(now, task, facts, boot_id), default=None)

@@ -19,8 +19,9 @@ class Helper:
 
     wake_at: float | None = None
 
-    def __init__(self, work: Callable[[], bytes]) -> None:
+    def __init__(self, work: Callable[[], bytes], share: int) -> None:
         """Fork; `work` is done in the new process, which ends with it. What it returns is `result` here; None if it died."""
+        self.share = share  # of the slots
         self._forked = Forked(work)
         self.pid = self._forked.pid
         self.child: Child | None = Child.of(self.pid)

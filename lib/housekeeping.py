@@ -34,14 +34,6 @@ def prune(context: Context, now: datetime) -> Pruned:
     return pruned
 
 
-def prune_daily(context: Context, now: datetime) -> bool:
-    """True for the one tick of a day that does it."""
-    claimed = ticks.claim_daily(context.db, "last_prune", now)
-    if claimed:
-        prune(context, now)
-    return claimed
-
-
 def _remove(path: Path) -> int:
     try:
         path.unlink()

@@ -81,7 +81,7 @@ def _nothing_to_do(root: str) -> bool:
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     known = _what_to_find(connection, now)
-    if known is None or known != fingerprint(basis(root, variables), scan(os.path.join(root, "tasks"))):
+    if known is None or known != fingerprint(basis(outside(root), variables), scan(os.path.join(root, "tasks"))):
         connection.close()
         return False
     # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
@@ -127,15 +127,21 @@ def read_shortcut(root: str) -> list[str]:
         return file.read().splitlines()
 
 
-def basis(root: str, variables: Iterable[str]) -> str:
-    """A digest of everything but the task files that decides what they mean and when they are due."""
-    from _blake2 import blake2b  # not through hashlib, which loads all of OpenSSL
-
-    variables = [f"{name}={os.environ.get(name)}" for name in (*variables, "TZ")]
+def outside(root: str) -> list[str]:
+    """What is outside the task files and decides what they mean and when they are due. To be taken down before the settings
+    are read: what changes in between is then noticed by the next tick."""
     whose = f"{os.stat(root).st_uid} {os.geteuid()}"  # whose files are accepted
     settings = (os.path.join(root, name) for name in ("config.yaml", ".env"))
-    changes = map(_change, (*settings, "/etc/localtime", "/etc/timezone", _LIB))
-    parts = [*variables, whose, boot_id(), os.path.realpath(os.path.join(root, "tasks")), *changes]
+    program = (os.path.join(_LIB, name) for name in ("", "task.py", "cron.py", "parsed.py"))
+    changes = map(_change, (*settings, "/etc/localtime", "/etc/timezone", *program))
+    return [whose, boot_id(), os.path.realpath(os.path.join(root, "tasks")), *changes]
+
+
+def basis(seen: Iterable[str], variables: Iterable[str]) -> str:
+    """A digest of all that, and of the variables that the configuration refers to."""
+    from _blake2 import blake2b  # not through hashlib, which loads all of OpenSSL
+
+    parts = [*seen, *(f"{name}={os.environ.get(name)}" for name in (*variables, "TZ"))]
     return blake2b("\0".join(parts).encode("utf-8", "surrogateescape"), digest_size=16).hexdigest()
 
 

@@ -180,7 +180,7 @@ class Child:
         child = cls.__new__(cls)
         child._began_at_once = False
         child.pid, child.exited, child.stdout, child.open_outputs = pid, False, None, []
-        STARTED_HERE[pid] = Lifetime(ticks_since_boot(), None)
+        STARTED_HERE[pid] = Lifetime(ticks_since_boot(), 0)  # no command, so nothing stems from it
         child.exit_descriptor = os.pidfd_open(pid)
         child._descriptors = [child.exit_descriptor]
         return child
@@ -242,7 +242,7 @@ def _spawn(
     By `posix_spawn`, which costs the same however large this process is; every descriptor of ours closes itself in the
     child. It knows no folder, so this process, which has but one thread that starts anything, steps into it meanwhile.
     """
-    program = _program(argv[0], environment)
+    program = _program(argv[0], environment, cwd)
     source = _as_file(stdin) if stdin is not None else None
     actions: list[tuple[object, ...]] = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0) if source is None else (os.POSIX_SPAWN_DUP2, source, 0),
@@ -255,6 +255,10 @@ def _spawn(
                 program, list(argv), environment, file_actions=actions, setsid=True,
                 setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; tasks must not
             )  # fmt: skip
+    except OSError as error:
+        if error.filename == program:  # whoever asked knows it by another name
+            raise OSError(error.errno, error.strerror, argv[0]) from None
+        raise
     finally:
         if source is not None:
             os.close(source)
@@ -265,7 +269,7 @@ def _inside(folder: Path) -> Iterator[None]:
     try:
         back: int | None = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        back = None  # the folder that this was started in is gone
+        back = None  # the folder that this was started in is gone, or closed to us
     try:
         os.chdir(folder)
         yield
@@ -277,13 +281,13 @@ def _inside(folder: Path) -> Iterator[None]:
             os.chdir("/")
 
 
-def _program(name: str, environment: Mapping[str, str]) -> str:
+def _program(name: str, environment: Mapping[str, str], cwd: Path) -> str:
     """Where a command without a slash is found, on the PATH that it will have itself."""
     if "/" in name:
         return name
     refused: OSError | None = None
     for folder in os.get_exec_path(environment):
-        path = os.path.join(folder, name)
+        path = os.path.join(cwd, folder, name)
         if os.path.isfile(path):
             if os.access(path, os.X_OK):
                 return path
@@ -294,9 +298,13 @@ def _program(name: str, environment: Mapping[str, str]) -> str:
 def _as_file(content: bytes) -> int:
     """Something to read from: the content, however long, without anybody who would have to feed it."""
     descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC)
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(content)
-    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(content)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+    except BaseException:
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -319,7 +327,11 @@ class Forked:
         sys.stdout.flush()
         sys.stderr.flush()
         self._paper = os.memfd_create("answer", os.MFD_CLOEXEC)
-        self.pid = os.fork()
+        try:
+            self.pid = os.fork()
+        except OSError:
+            os.close(self._paper)
+            raise
         if self.pid == 0:
             self._work_and_end(work)
 
@@ -333,8 +345,10 @@ class Forked:
             os.pwrite(self._paper, answer, 0)
             code = 0
         finally:
-            sys.stdout.flush()
-            os._exit(code)
+            try:
+                sys.stdout.flush()
+            finally:
+                os._exit(code)
 
     def wait(self) -> bytes | None:
         """The answer; None if it died before it had one."""

@@ -40,7 +40,7 @@ def scan(folder: str) -> Iterator[tuple[str, str]]:
         except OSError:
             if current == folder:
                 raise
-            yield current, UNTRUSTED
+            yield current, _unusable(current)
             continue
         with entries:
             for entry in entries:
@@ -58,10 +58,19 @@ def _stamp(entry: os.DirEntry[str], now: int) -> str:
     try:
         info = entry.stat()
     except OSError:
-        return UNTRUSTED
+        return _unusable(entry.path)
     changed = info.st_ctime_ns
     if -_COARSE_STEP < now - changed < (_FINE_STEP if changed % 1_000_000_000 else _COARSE_STEP):
         return UNTRUSTED
     stamp = f"{info.st_ino} {info.st_size} {info.st_mtime_ns} {changed}"
     # Where a link leads can change without the link or its goal being touched.
     return f"{stamp} {os.path.realpath(entry.path)}" if entry.is_symlink() else stamp
+
+
+def _unusable(path: str) -> str:
+    """Of a link that leads nowhere, or a folder that can't be read: until that itself is changed."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return UNTRUSTED
+    return f"unusable {info.st_ino} {info.st_ctime_ns}"

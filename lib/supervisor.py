@@ -20,6 +20,7 @@ from lib.termination import reap_adopted
 
 P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
+SAME_SIGNAL_WITHIN = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -40,9 +41,12 @@ class Job(Protocol):
 
 class Supervisor:
     def __init__(
-        self, db: Database, on_done: Callable[[Job], None], with_ends: Callable[[int], None] = lambda ends: None
-    ) -> None:
-        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit."""
+        self, db: Database, on_done: Callable[[Job], None], with_ends: Callable[[int], None] = lambda ends: None, *,
+        told_twice: bool = False,
+    ) -> None:  # fmt: skip
+        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit. A process
+        that is `told_twice` gets each signal from whoever sends it to everybody, and from the process that made it."""
+        self._told_twice, self._first_signal_at = told_twice, 0.0
         self.db, self.on_done, self.with_ends = db, on_done, with_ends
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
@@ -69,6 +73,10 @@ class Supervisor:
         os.close(self._wake_writer)
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._told_twice and self.received is not None and now - self._first_signal_at < SAME_SIGNAL_WITHIN:
+            return
+        self._first_signal_at = self._first_signal_at or now
         self.received = self.received or signal.Signals(number)
         self._signals_seen += 1
 

@@ -26,7 +26,7 @@ from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
 from lib.heal import place_of
 from lib.helper import Helper
-from lib.housekeeping import prune_daily
+from lib.housekeeping import prune
 from lib.idle import OUTAGE_AFTER
 from lib.lock import TaskLock
 from lib.machine import machine_load
@@ -158,6 +158,7 @@ class Tick:
         self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
         self._slots = context.settings.config.max_concurrent
         self._lost_helper: int | None = None
+        self._unobeyed: set[str] = set()  # tasks with a comment that could not be obeyed; the next tick tries again
         self._full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
         self._last_start = self.report.started_at  # of all that are queued
@@ -197,20 +198,27 @@ class Tick:
         deliver(context.db, context.settings.config, context.redactor, context.log, now)
         if self.supervisor.stopping:
             return
-        try:
-            if prune_daily(context, now):
-                self._take_stock(now)
-        except OSError as error:
-            context.log.error("prune_failed", error=str(error))
+        if ticks.claim_daily(context.db, "last_prune", now):
+            self._daily(now)
         if not self.report.duplicates:
             self._settle(now)
         context.log.rotate()
 
-    def _take_stock(self, now: datetime) -> None:
-        """Once a day nothing is taken on trust: every file is read and every task is looked at, whatever is remembered."""
-        if len(self.catalog.read) < len(self.catalog.files):
-            ticks.forget_catalogue(self.context.db)
+    def _daily(self, now: datetime) -> None:
+        """What is old goes; and nothing is taken on trust: every file is read and every task looked at, whatever is
+        remembered. Only now, when nobody waits for this tick any more."""
+        try:
+            prune(self.context, now)
+        except OSError as error:
+            self.context.log.error("prune_failed", error=str(error))
+        if len(self.catalog.read) == len(self.catalog.files):
+            return
+        ticks.forget_catalogue(self.context.db)
+        try:
             self.catalog = refresh(self.context, now)
+            self._report_broken_files(now)
+        except TickdownError as error:
+            self.context.log.error("catalog", error=str(error))
 
     def _settle_exit_code(self) -> None:
         if self.supervisor.received is not None:
@@ -292,7 +300,7 @@ class Tick:
         """Only if the files are still those that this tick knows: what another one has read since, it must look at. Asked
         after the facts were read, and from then on their revision tells."""
         if self.catalog.is_settled and ticks.remembered_catalogue(self.context.db) == self.catalog.made_from:
-            tasks.look_later(self.context.db, later)
+            tasks.look_later(self.context.db, [one for one in later if one[0].task_id.lower() not in self._unobeyed])
 
     def _settle(self, now: datetime) -> None:
         """Once this tick has done what it could: when is somebody to look again at what it has touched?"""
@@ -335,6 +343,7 @@ class Tick:
                     obeyed = True
                 except TickdownError as error:
                     self.context.log.error("comment_not_obeyed", task_id=task.id, error=str(error))
+                    self._unobeyed.add(key)
                     break
         return obeyed
 
@@ -444,18 +453,24 @@ class Tick:
         is ours. Before anything has been started here: a copy of this process must not hold its locks too."""
         slots = self.context.settings.config.max_concurrent
         parts = min(processors(), len(facts) // SHARE_BY, slots // 2)
-        if parts < 2 or self.supervisor.jobs or not may_fork():
+        busy = self.supervisor.jobs or self.queue or self._claimed or self.supervisor.stopping
+        if parts < 2 or busy or not may_fork() or runs.running_runs(self.context.db):
             return facts
-        whole, share = list(facts.items()), slots // parts
-        self._slots = slots - share * (parts - 1)
+        whole, share, given = list(facts.items()), slots // parts, 0
         db = self.context.db
         db.take_turns()
         db.close()
-        for number in range(1, parts):
-            part = dict(whole[number::parts])
-            self.supervisor.add(Helper(lambda part=part: self._help(part, share, now)))  # type: ignore[misc]
+        try:
+            for number in range(1, parts):
+                part = dict(whole[number::parts])
+                helper = Helper(lambda part=part: self._help(part, share, now), share)  # type: ignore[misc]
+                self.supervisor.add(helper)
+                given = number
+        except OSError as error:  # no process to be had
+            self.context.log.warning("not_shared", error=str(error))
         db.reopen()
-        return dict(whole[::parts])
+        self._slots = slots - share * given
+        return {key: fact for index, (key, fact) in enumerate(whole) if not 1 <= index % parts <= given}
 
     def _help(self, part: dict[str, Facts], share: int, now: datetime) -> bytes:
         """The work of another process. What else a tick does stays with the first."""
@@ -463,27 +478,32 @@ class Tick:
         adopt_orphans.cache_clear()
         self.context = replace(self.context, owner=this_process())
         self._slots, self.every, self.report = share, None, Report(self.report.started_at)
+        received = self.supervisor.received  # between the fork and now
         try:
-            with Supervisor(self.context.db, self._job_done, self._claim_beside) as self.supervisor:
+            with Supervisor(self.context.db, self._job_done, self._claim_beside, told_twice=True) as self.supervisor:
+                self.supervisor.received = received or self.supervisor.received
                 self._decide_about(part, now)
                 self._work()
-                if not self.supervisor.stopping:
-                    self._give_up_waiting()
         except BaseException:
             self.context.log.error("helper_crashed", traceback=traceback.format_exc())
             raise
-        report = self.report
-        return json.dumps({"due": report.due, "run_ids": report.run_ids, "deferred": report.deferred}).encode()
+        left = [queued.occurrence.task_id for queued in self.queue]
+        return json.dumps({"due": self.report.due - len(left), "run_ids": self.report.run_ids, "left": left}).encode()
 
     def _helper_done(self, helper: Helper) -> None:
-        self._slots = self.context.settings.config.max_concurrent
+        self._slots += helper.share
         if helper.result is None:
             self._lost_helper = helper.pid
             return
         did = json.loads(helper.result)
         self.report.due += did["due"]
         self.report.run_ids += did["run_ids"]
-        self.report.deferred += did["deferred"]
+        if self.supervisor.stopping:
+            return
+        now = datetime.now(UTC)  # what it could find no slot for
+        left = [task for task_id in did["left"] if (task := self.catalog.get(task_id)) is not None]
+        decided = [found for task in left if (found := self._decide_again(task, now)) is not None]
+        self._enqueue([decision for decision in decided if decision.plan.starts], now)
 
     # --- running -----------------------------------------------------------------------------------------------
 

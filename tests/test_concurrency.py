@@ -202,6 +202,15 @@ def test_a_long_queue_is_shared_and_every_occurrence_runs_once(workspace: Worksp
     assert workspace.sql("SELECT COUNT(*) FROM tasks WHERE look_at = ''") == [(0,)]
 
 
+def test_a_long_queue_of_one_group_is_worked_through_by_one_tick(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 8\ngroups: {one: 1}\n")
+    for number in range(210):
+        workspace.task(f"t{number}", f"echo {number} >> {workspace.root}/ran", schedule="10m", group="one")
+    workspace.tick()
+    assert len((workspace.root / "ran").read_text().split()) == 210
+    assert workspace.sql("SELECT COUNT(*) FROM task_runs WHERE reason = 'at_capacity'") == [(0,)]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_both_processes_of_a_shared_queue(workspace: Workspace, number: signal.Signals) -> None:
     workspace.config("max_concurrent: 8\n")

@@ -400,6 +400,51 @@ def test_an_agent_that_is_missing_is_looked_for_in_every_tick(settled: Workspace
     assert is_idle(settled)
 
 
+def test_a_link_that_leads_nowhere_does_not_keep_ticks_busy(settled: Workspace) -> None:
+    (settled.root / "tasks" / "lost.md").symlink_to("nowhere.md")
+    settled.tick()
+    assert is_idle(settled)
+    (settled.root / "tasks" / "nowhere.md").write_text("---\nid: b\nschedule: manual\ncommand: x\n---\n")
+    assert not is_idle(settled)
+
+
+def test_a_configuration_that_changes_while_a_tick_runs_is_noticed(settled: Workspace) -> None:
+    """It has read the old one, so what it makes of the files must not be kept under the new one."""
+    settled.task("c", schedule="manual", group="late")
+    tick = settled.start("tick", "--every", "2s")
+    from tests.helpers import wait_for
+
+    wait_for(lambda: settled.sql("SELECT 1 FROM files WHERE task_id = 'c'"), "the first pass")
+    settled.config("groups: {late: 1}\n")
+    wait_for(lambda: "x" if tick.poll() is None and settled.sql("SELECT COUNT(*) FROM heartbeats")[0][0] else "", "it")
+    tick.terminate()
+    tick.communicate(timeout=60)
+    settled.tick()
+    assert settled.json("show", "c")["group"] == "late"
+
+
+def test_a_clock_that_was_ahead_once_does_not_keep_ticks_busy(settled: Workspace) -> None:
+    settled.sql("INSERT INTO heartbeats VALUES ('2099-01-01T00:00:00.000Z', 'h', 1)")
+    assert not is_idle(settled)
+    assert is_idle(settled)
+
+
+def test_a_broken_file_that_a_command_met_first_is_still_told_of(settled: Workspace) -> None:
+    settled.write_task("broken", "---\nid: broken\nschedule: nonsense\n---\n")
+    settled.cli("hint", "a", "--every", "1h")
+    assert "broken" in settled.tick().stderr
+
+
+def test_a_comment_that_could_not_be_obeyed_is_tried_again(settled: Workspace) -> None:
+    settled.task("once", schedule="on 2099-01-01 at 12:00")
+    settled.tick()
+    settled.cli("run", "once")
+    settled.sql("UPDATE tasks SET last_occurrence = '2099-01-01T12:00:00.000Z' WHERE id = 'once'")
+    settled.cli("comment", "once", "/resume")
+    settled.tick()
+    assert not is_idle(settled) and not is_idle(settled)
+
+
 def test_once_a_day_everything_is_read_and_looked_at_anew(settled: Workspace) -> None:
     """Whatever was overlooked, it is not overlooked for ever."""
     settled.sql("UPDATE tasks SET look_at = NULL")

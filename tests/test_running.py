@@ -378,6 +378,27 @@ def test_a_daemon_that_left_session_and_parents_does_not_survive_a_timeout(works
 # --- retries -------------------------------------------------------------------------------------------------------
 
 
+def test_a_script_without_its_interpreter_is_a_missing_tool(workspace: Workspace) -> None:
+    program = workspace.root / "bin" / "odd-program"
+    program.parent.mkdir()
+    program.write_text("#!/no/such/interpreter\n")
+    program.chmod(0o755)
+    workspace.task("a", "odd-program", run_as="script", env={"PATH": f"bin:{workspace.environment['PATH']}"})
+    workspace.cli("run", "a", code=1)
+    run = workspace.last_run("a")
+    assert run["exit_code"] == 127 and "odd-program: command not found" in run["error"]
+
+
+def test_a_task_gets_no_descriptor_that_the_scheduler_was_started_with(workspace: Workspace) -> None:
+    workspace.task("a", "ls -l /proc/self/fd", schedule="10m")
+    with open(workspace.root / "held", "w") as held:
+        os.set_inheritable(held.fileno(), True)
+        tick = workspace.start("tick", pass_fds=[held.fileno()])
+        assert tick.wait(timeout=60) == 0
+        tick.communicate()
+    assert "held" not in workspace.log_text(workspace.last_run("a"))
+
+
 def test_a_task_is_retried_as_often_as_it_says(workspace: Workspace) -> None:
     workspace.task("a", "[ $TICKDOWN_ATTEMPT = 3 ]", schedule="1h", retry=2)
     done = workspace.tick()

@@ -12,11 +12,10 @@ from datetime import datetime
 from pathlib import Path
 
 from lib.errors import TickdownError
+from lib.idle import BUSY_SECONDS
 from lib.instants import to_store
 from lib.store.schema import MIGRATIONS
 from lib.workspace import PRIVATE_FILE, make_dir
-
-BUSY_SECONDS = 60.0
 
 
 class DamagedDatabase(TickdownError):
@@ -120,7 +119,8 @@ class Database:
 
     def take_turns(self) -> None:
         """With the processes that are forked from now on."""
-        self._turns = os.memfd_create("turns", os.MFD_CLOEXEC)
+        if self._turns is None:
+            self._turns = os.memfd_create("turns", os.MFD_CLOEXEC)
 
     @contextmanager
     def _part(self) -> Iterator[None]:
@@ -128,8 +128,9 @@ class Database:
         try:
             yield
         except BaseException:
-            self.connection.execute("ROLLBACK TO part")
-            self.connection.execute("RELEASE part")
+            if self.connection.in_transaction:  # for some errors SQLite takes back everything by itself
+                self.connection.execute("ROLLBACK TO part")
+                self.connection.execute("RELEASE part")
             raise
         self.connection.execute("RELEASE part")
 

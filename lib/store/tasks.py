@@ -265,11 +265,6 @@ def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -
             connection.executemany("UPDATE tasks SET look_at = ? WHERE id = ? AND revision = ?", values)
 
 
-def look_at_all(db: Database) -> None:
-    with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1")
-
-
 def clock_set_back(db: Database, now: datetime) -> None:
     """An interval must not wait for a time that was never real, and what was to be looked at later may be due now."""
     with db.transaction() as connection:

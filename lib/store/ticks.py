@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from lib.idle import CLOCK_SLACK
+from lib.idle import CLOCK_SLACK, PRUNE_EVERY
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert
 from lib.store import pulse
@@ -35,7 +35,10 @@ def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[dat
         pulse.beat(connection, to_store(now), host, pid)
         if alert is not None:
             add_alert(connection, alert, now)
-    return newest is not None and newest > to_store(now + CLOCK_SLACK)
+        # By the clock as it is now: this tick may have waited, and others have stamped meanwhile.
+        latest = to_store(max(now, datetime.now(UTC)) + CLOCK_SLACK)
+        connection.execute("DELETE FROM heartbeats WHERE at > ?", (latest,))
+    return newest is not None and newest > latest
 
 
 def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib: int | None, now: datetime) -> None:
@@ -73,7 +76,7 @@ def claim_daily(db: Database, name: str, now: datetime) -> bool:
 def _done_today(db: Database, name: str, now: datetime) -> bool:
     row = db.one("SELECT value FROM meta WHERE name = ?", name)
     # A clock that was set back must not keep the work from ever being done again.
-    return row is not None and timedelta(0) <= now - from_store(row["value"]) < timedelta(days=1)
+    return row is not None and timedelta(0) <= now - from_store(row["value"]) < PRUNE_EVERY
 
 
 def remove_old_runs(db: Database, before: datetime) -> Iterator[list[str | None]]:
