@@ -492,6 +492,7 @@ class Tick:
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots += helper.share
+        self._full_groups.clear()  # the runs that filled them may have been its own
         if helper.result is None:
             self._lost_helper = helper.pid
             return
