@@ -162,7 +162,7 @@ class Execution:
     def begin(self, rung: Rung, now: datetime, monotonic: float) -> None:
         """Start the attempt whose row is already written, and say so."""
         self.start(rung, now, monotonic)
-        self.announce(now, monotonic)
+        self.announce()
 
     def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self.rung = rung
@@ -187,11 +187,11 @@ class Execution:
         self.phase = Phase.RUNNING
         self.wake_at = monotonic + self._limit(monotonic)
 
-    def announce(self, now: datetime, monotonic: float) -> None:
-        """Who is at work and until when, in the lock and in the log."""
-        if self.phase is not Phase.RUNNING or self.child is None or self.wake_at is None:
+    def announce(self) -> None:
+        """Who is at work, in the lock and in the log."""
+        if self.phase is not Phase.RUNNING or self.child is None:
             return  # it could not be started
-        self._write_lock(now, monotonic, self.wake_at - monotonic)
+        self._name_child_in_lock()
         self.context.log.info(
             "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
             rung=self.rung, source=self.source, scheduled_for=to_store(self.scheduled_for), pid=self.child.pid,
@@ -436,7 +436,8 @@ class Execution:
         self._attempt_over(why, now, monotonic)
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        outcome = self._as_requested(outcome)
+        if outcome.status is not RunStatus.SUCCESS or self._heal is not None:
+            outcome = self._as_requested(outcome)  # of a plain success, when it is recorded
         if self.rung is Rung.HEAL and self._heal is not None:
             self._heal_over(self._heal, outcome, now, monotonic)
             return
@@ -761,21 +762,22 @@ class Execution:
         self.wake_at = None
 
     def record_end(self) -> None:
-        """Its rows, the task's counters, alerts and tickets, in one transaction with other ends."""
+        """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
         end, db = self._end, self.context.db
         assert end is not None
-        with db.transaction() as connection:
-            facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
-            verdict = self._judged(facts, end) if end.retry_at is None else None
-            ending = runs.Ending(
-                self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-                verdict, retry_at=end.retry_at, retries_used=self.retries_used + 1,
-                alerts=self._alerts(verdict, facts, end),
-                tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told) if verdict else (),
-                note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
-                story=messages.story(end.told, end.outcome),
-            )  # fmt: skip
-            self._recorded = runs.finish_run(connection, ending, end.at)
+        if end.outcome.status is RunStatus.SUCCESS and (outcome := self._as_requested(end.outcome)) is not end.outcome:
+            end = self._end = replace(end, outcome=outcome)
+        facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
+        verdict = self._judged(facts, end) if end.retry_at is None else None
+        ending = runs.Ending(
+            self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
+            verdict, retry_at=end.retry_at, retries_used=self.retries_used + 1,
+            alerts=self._alerts(verdict, facts, end),
+            tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told) if verdict else (),
+            note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
+            story=messages.story(end.told, end.outcome),
+        )  # fmt: skip
+        self._recorded = runs.finish_run(db.connection, ending, end.at)
         self._closes = verdict is not None and verdict.closing is not None and self._recorded
         self.end_is_recorded = True
 
@@ -892,8 +894,18 @@ class Execution:
         )
         try:
             self.lock.write(holder)
-        except OSError as error:  # a full disk: the lock itself holds, only its text is old
-            self.context.log.error("lock_not_written", task_id=self.task.id, run_id=self.run_id, error=str(error))
+        except OSError as error:
+            self._lock_not_written(error)
+
+    def _name_child_in_lock(self) -> None:
+        try:
+            self.lock.name_child(self._leader())
+        except OSError as error:
+            self._lock_not_written(error)
+
+    def _lock_not_written(self, error: OSError) -> None:
+        """A full disk: the lock itself holds, only its text is old."""
+        self.context.log.error("lock_not_written", task_id=self.task.id, run_id=self.run_id, error=str(error))
 
     def _log_failed(self, error: Exception) -> None:
         self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))

@@ -46,6 +46,7 @@ class TaskLock:
         self.folder, self.path = folder, f"{folder}/{task_id}.lock"
         self._descriptor: int | None = None
         self._written = 0
+        self._head = ""
 
     def acquire(self) -> bool:
         """Try once. The lock is never inherited by a child, so it can't outlive this process."""
@@ -76,8 +77,6 @@ class TaskLock:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
     def write(self, holder: Holder) -> None:
-        if self._descriptor is None:
-            raise OSError("the lock is not held any more")
         record = {
             "host": holder.owner.host,
             "pid": holder.owner.pid,
@@ -86,13 +85,19 @@ class TaskLock:
             "task_id": holder.task_id,
             "run_id": holder.run_id,
             "attempt": holder.attempt,
-            "pgid": holder.child[0] if holder.child else None,
-            "pgid_started": holder.child[1] if holder.child else None,
             "deadline": to_store(holder.deadline),
             "deadline_monotonic": round(holder.deadline_monotonic, 3),
             "ladder_deadline": to_store(holder.ladder_deadline) if holder.ladder_deadline else None,
         }
-        text = json.dumps(record).encode() + b"\n"
+        self._head = json.dumps(record)[:-1]
+        self.name_child(holder.child)
+
+    def name_child(self, child: tuple[int, int] | None) -> None:
+        """Nothing else has changed since the last `write`."""
+        if self._descriptor is None:
+            raise OSError("the lock is not held any more")
+        pgid, started = child or ("null", "null")
+        text = f'{self._head}, "pgid": {pgid}, "pgid_started": {started}}}\n'.encode()
         os.pwrite(self._descriptor, text, 0)
         if len(text) < self._written:
             os.ftruncate(self._descriptor, len(text))

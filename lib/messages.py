@@ -184,6 +184,8 @@ def _output(outcome: Outcome, summary: str) -> str:
 def run_tickets(
     task: Task, verdict: Verdict, outcome: Outcome, run_id: str, tried: Tried = NOTHING_ELSE
 ) -> list[Ticket]:
+    if not verdict.tickets:
+        return []
     go_on = f"scheduler.py {'retry' if verdict.closing is DisabledReason.FAILED else 'resume'} {task.id}"
     done = "\n".join(tried.lines(outcome))
     error = f"{outcome.status}: {outcome.error}"

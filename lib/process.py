@@ -12,8 +12,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import NoReturn
@@ -242,6 +241,7 @@ def _spawn(
     By `posix_spawn`, which costs the same however large this process is; every descriptor of ours closes itself in the
     child. It knows no folder, so this process, which has but one thread that starts anything, steps into it meanwhile.
     """
+    _home()  # before it is left
     program = _program(argv[0], environment, cwd)
     source = _as_file(stdin) if stdin is not None else None
     actions: list[tuple[object, ...]] = [
@@ -250,35 +250,36 @@ def _spawn(
         (os.POSIX_SPAWN_DUP2, stderr, 2),
     ]
     try:
-        with _inside(cwd):
-            return os.posix_spawn(
-                program, list(argv), environment, file_actions=actions, setsid=True,
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; tasks must not
-            )  # fmt: skip
+        os.chdir(cwd)
+        return os.posix_spawn(
+            program, list(argv), environment, file_actions=actions, setsid=True,
+            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; tasks must not
+        )  # fmt: skip
     except OSError as error:
         if error.filename == program:  # whoever asked knows it by another name
             raise OSError(error.errno, error.strerror, argv[0]) from None
         raise
     finally:
+        _go_home()
         if source is not None:
             os.close(source)
 
 
-@contextmanager
-def _inside(folder: Path) -> Iterator[None]:
+@cache
+def _home() -> int | None:
+    """The folder that this process was started in; None if that is gone, or closed to us."""
     try:
-        back: int | None = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        return os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        back = None  # the folder that this was started in is gone, or closed to us
-    try:
-        os.chdir(folder)
-        yield
-    finally:
-        if back is not None:
-            os.fchdir(back)
-            os.close(back)
-        else:
-            os.chdir("/")
+        return None
+
+
+def _go_home() -> None:
+    home = _home()
+    if home is None:
+        os.chdir("/")
+    else:
+        os.fchdir(home)
 
 
 def _program(name: str, environment: Mapping[str, str], cwd: Path) -> str:

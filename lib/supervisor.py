@@ -121,14 +121,32 @@ class Supervisor:
         ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
         if not ending:
             return False
-        with self.db.transaction():
+        if not self._record_together(ending):
             for job in ending:
-                self.contained(job, job.record_end)
-            self.with_ends(sum(1 for job in ending if job.end_is_recorded))
+                self.contained(job, self._record_alone, job)
         for job in ending:
             if job.end_is_recorded:
                 self.contained(job, job.let_go)
         return True
+
+    def _record_together(self, ending: list[Execution]) -> bool:
+        """False if one of them can't be recorded; then nothing is."""
+        with self.db.transaction() as connection:
+            for job in ending:
+                try:
+                    job.record_end()
+                except sqlite3.Error:
+                    raise
+                except Exception:
+                    connection.rollback()
+                    return False
+            self.with_ends(len(ending))
+        return True
+
+    def _record_alone(self, job: Execution) -> None:
+        job.end_is_recorded = False  # that was taken back
+        with self.db.transaction():
+            job.record_end()
 
     def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """One run's trouble never stops the others; only the database is everybody's."""

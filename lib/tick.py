@@ -88,7 +88,7 @@ class Report:
     started_at: datetime
     finished_at: datetime | None = None
     due: int = 0
-    run_ids: list[str] = field(default_factory=list)
+    run_ids: dict[str, None] = field(default_factory=dict)  # in their order, and each once
     decisions: list[Decision] = field(default_factory=list)
     rejected: list[TaskFile] = field(default_factory=list)
     duplicates: list[str] = field(default_factory=list)
@@ -488,7 +488,7 @@ class Tick:
             self.context.log.error("helper_crashed", traceback=traceback.format_exc())
             raise
         left = [queued.occurrence.task_id for queued in self.queue]
-        return json.dumps({"due": self.report.due - len(left), "run_ids": self.report.run_ids, "left": left}).encode()
+        return json.dumps({"due": self.report.due - len(left), "run_ids": list(self.report.run_ids), "left": left}).encode()
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots += helper.share
@@ -498,7 +498,7 @@ class Tick:
             return
         did = json.loads(helper.result)
         self.report.due += did["due"]
-        self.report.run_ids += did["run_ids"]
+        self.report.run_ids |= dict.fromkeys(did["run_ids"])
         if self.supervisor.stopping:
             return
         now = datetime.now(UTC)  # what it could find no slot for
@@ -564,7 +564,7 @@ class Tick:
         for execution, rung in claimed:
             self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
         for execution, _ in claimed:
-            self.supervisor.contained(execution, execution.announce, datetime.now(UTC), time.monotonic())
+            self.supervisor.contained(execution, execution.announce)
             self.supervisor.add(execution)
         return waits
 
@@ -594,7 +594,10 @@ class Tick:
     def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
         """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more. Who
         waits for a full group keeps nobody else waiting."""
-        now, healing = datetime.now(UTC), heals.running_since(self.context.db) if self.queue else None
+        if not self.queue:
+            return [], False
+        now, healing = datetime.now(UTC), heals.running_since(self.context.db)
+        commented = comments.tasks_with_unread(self.context.db)
         if time.monotonic() >= self._look_at_groups_again:
             self._full_groups.clear()
         ready: list[Candidate] = []
@@ -611,21 +614,25 @@ class Tick:
             elif len(ready) >= most:
                 more = True
                 break
-            elif (candidate := self._candidate_contained(queued, now, healing)) is not None:
+            elif (candidate := self._candidate_contained(queued, now, healing, commented)) is not None:
                 ready.append(candidate)
             taken += 1
         self.queue[:taken] = kept
         return ready, more
 
-    def _candidate_contained(self, queued: Queued, now: datetime, healing: datetime | None) -> Candidate | None:
+    def _candidate_contained(
+        self, queued: Queued, now: datetime, healing: datetime | None, commented: set[str]
+    ) -> Candidate | None:
         """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
         try:
-            return self._candidate(queued, now, healing)
+            return self._candidate(queued, now, healing, commented)
         except (TickdownError, OSError) as error:
             self._record_not_started(queued, str(error))
             return None
 
-    def _candidate(self, queued: Queued, now: datetime, healing: datetime | None) -> Candidate | None:
+    def _candidate(
+        self, queued: Queued, now: datetime, healing: datetime | None, commented: set[str]
+    ) -> Candidate | None:
         context = self.context
         if now - queued.decided_at > STALE_DECISION_AFTER and not self._still_wanted(queued, now):
             return None
@@ -635,9 +642,9 @@ class Tick:
         lock = TaskLock(context.workspace.locks, task.id)
         if not lock.acquire():
             return None
-        commented = comments.has_unread(context.db, task.id)
-        words = commented and need_an_agent(context, task, queued.occurrence.source, now)
-        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, commented)
+        is_commented = task.id.lower() in commented
+        words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
+        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
 
     def _claim_and_make(self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]) -> None:
         """What has to wait for a slot goes to those that are left."""
@@ -653,7 +660,7 @@ class Tick:
                 self._full_groups.add(task.group)
                 self._look_at_groups_again = time.monotonic() + LOOK_FOR_SLOT_EVERY
             return
-        self.report.run_ids.append(new.run_id)
+        self.report.run_ids[new.run_id] = None
         execution = Execution(
             context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
@@ -731,8 +738,7 @@ class Tick:
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")
-            if job.run_id not in self.report.run_ids:
-                self.report.run_ids.append(job.run_id)
+            self.report.run_ids[job.run_id] = None
         if self.supervisor.stopping or self.report.duplicates:
             return
         now = datetime.now(UTC)

@@ -32,8 +32,9 @@ def unread(db: Database) -> dict[str, list[Comment]]:
     return found
 
 
-def has_unread(db: Database, task_id: str) -> bool:
-    return db.one("SELECT 1 FROM comments WHERE task_id = ? AND read_at IS NULL LIMIT 1", task_id) is not None
+def tasks_with_unread(db: Database) -> set[str]:
+    """Their ids, in lower case."""
+    return {row[0].lower() for row in db.all("SELECT DISTINCT task_id FROM comments WHERE read_at IS NULL")}
 
 
 def unread_of(db: Database, task_id: str) -> list[Comment]:

@@ -50,6 +50,7 @@ class Database:
         self.connection.execute("PRAGMA foreign_keys = ON")
         self.connection.execute("PRAGMA synchronous = FULL")  # an end that was recorded survives a power cut
         self.connection.execute("PRAGMA wal_autocheckpoint = 4000")
+        self.connection.execute("PRAGMA temp_store = MEMORY")
         version = self._version()
         if version > len(MIGRATIONS):
             self.connection.close()
@@ -87,13 +88,9 @@ class Database:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, and the write lock from the start: what is read here stays true until the commit. Inside another
-        one it is a part of that, which can fail alone."""
-        if self._rehearsing:
+        one it is a part of that, and fails with it."""
+        if self._rehearsing or self.connection.in_transaction:
             yield self.connection
-            return
-        if self.connection.in_transaction:
-            with self._part():
-                yield self.connection
             return
         with self._my_turn():
             self.connection.execute("BEGIN IMMEDIATE")
@@ -121,18 +118,6 @@ class Database:
         """With the processes that are forked from now on."""
         if self._turns is None:
             self._turns = os.memfd_create("turns", os.MFD_CLOEXEC)
-
-    @contextmanager
-    def _part(self) -> Iterator[None]:
-        self.connection.execute("SAVEPOINT part")
-        try:
-            yield
-        except BaseException:
-            if self.connection.in_transaction:  # for some errors SQLite takes back everything by itself
-                self.connection.execute("ROLLBACK TO part")
-                self.connection.execute("RELEASE part")
-            raise
-        self.connection.execute("RELEASE part")
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:

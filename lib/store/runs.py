@@ -82,10 +82,10 @@ def claim_in(
     """The same, as a part of the caller's transaction."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
-    runs_now, running, key_is_used = connection.execute(
+    runs_now, running = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'),"
-        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), EXISTS (SELECT 1 FROM task_runs WHERE key = ?)",
-        (occurrence.task_id, occurrence.key),
+        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running')",
+        (occurrence.task_id,),
     ).fetchone()
     if runs_now:
         return Claim.LOST
@@ -104,16 +104,16 @@ def claim_in(
             connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
             new.owner.host, now,
         )  # fmt: skip
-    if key_is_used:
-        return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
-    connection.execute(
+    inserted = connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
         " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
-        " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
         (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, stamp,
          to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
          new.owner.started, new.owner.boot_id, stamp, new.trace_id, new.log, occurrence.follows, new.group),
     )  # fmt: skip
+    if inserted.rowcount != 1:
+        return Claim.LOST  # it has its row already; taken up all the same, or it would be due for ever
     _insert_attempt(connection, new.run_id, 1, new.rung, now)
     return Claim.WON
 
