@@ -27,7 +27,7 @@ class Format(StrEnum):
     TEXT = "text"  # what it prints is what it says
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Agent:
     name: str
     argv: tuple[str, ...]
@@ -109,7 +109,7 @@ def belongs_to_a_session(name: str) -> bool:
 # --- answers ---------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Answer:
     """What an agent says about its own call. `error` is None if it says that all went well."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from lib.idle import fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
 from lib.model import Facts, Run
 from lib.process import boot_id, this_process
-from lib.records import record
+from lib.records import record, replace
 from lib.redact import Redactor, secrets_in
 from lib.store import files, runs, tasks, ticks
 from lib.store.database import Database
@@ -26,7 +25,7 @@ from lib.views import TaskView
 from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class App:
     workspace: Workspace
     settings: Settings

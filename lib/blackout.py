@@ -16,7 +16,7 @@ _DAY = timedelta(days=1)
 _MOST_STEPS = 400  # more than a year of days: whoever is still inside then is inside for good
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Hours:
     """Every day from one time to another; over midnight if the end is the earlier."""
 
@@ -34,7 +34,7 @@ class Hours:
         return end if now < self.end else None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Weekdays:
     text: str
     days: frozenset[int]  # 0 is Sunday, as in cron
@@ -45,7 +45,7 @@ class Weekdays:
         return datetime.combine(clock.date() + _DAY, time())
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Dates:
     """Both days and all between them."""
 

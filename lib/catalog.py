@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +14,7 @@ from lib.errors import Exit, TickdownError
 from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
 from lib.process import Forked, may_fork, processors
+from lib.records import record, replace
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
@@ -27,7 +26,7 @@ READ_BY_TWO = 1000  # so many files are worth a second process
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@dataclass(slots=True)
+@record()
 class TaskFile:
     """One file: the task in it, or why it is rejected. A task that the store has kept is read from there when it is asked
     for."""
@@ -67,7 +66,7 @@ class TaskFile:
         return [problem.at(self.path) for problem in self.problems if problem.warning]
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Catalog:
     files: tuple[TaskFile, ...]
     loaded_at: datetime = LONG_AGO
@@ -346,4 +345,6 @@ class FileReader:
 
 
 def _digest(content: bytes) -> str:
+    import hashlib
+
     return hashlib.sha256(content).hexdigest()[:32]

@@ -9,7 +9,6 @@ from datetime import datetime
 from lib import messages
 from lib.context import Context
 from lib.errors import TickdownError
-from lib.heal import note_own_edit
 from lib.model import DisabledReason
 from lib.store import outbox, tasks
 from lib.store.heals import is_healed_now
@@ -24,6 +23,8 @@ def edit_file(
     path = context.workspace.root / task.path
     if not set_fields(path, changes, task.id, if_schedule):
         return False
+    from lib.heal import note_own_edit
+
     note_own_edit(context, path, now)
     return True
 

@@ -33,7 +33,7 @@ class Action(StrEnum):
     ASK = "ask"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Wish:
     action: Action
     reason: str = ""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import field, replace
 from datetime import time, timedelta
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
 from lib.idle import basis, outside
 from lib.near import suggestion
-from lib.records import record
+from lib.records import field, record, replace
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
 from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file, variables_in
 from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
@@ -30,13 +29,13 @@ AGENT_KEYS = ("argv", "format", "config_dir")
 DEFAULT_DATABASE = "state/tickdown.db"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Destination:
     chat: str
     thread: int | None = None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Notify:
     token: str = ""
     base_url: str = "https://api.telegram.org"
@@ -51,7 +50,7 @@ class Notify:
         return (key, found) if key and found and self.token else None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Config:
     timezone: str = "local"
     max_concurrent: int = 5
@@ -75,7 +74,7 @@ class Config:
         )  # fmt: skip
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Settings:
     """The configuration with the environment that it and the tasks are filled from."""
 

@@ -13,7 +13,6 @@ from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
-from lib.heal import take_back_orphaned
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.store import outbox
@@ -63,6 +62,8 @@ def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
     app = _any_app(workspace)
     app.log.error("tick_stopped", error=str(error))
     try:
+        from lib.heal import take_back_orphaned
+
         take_back_orphaned(app.context(app.database()), datetime.now(UTC))
     except (TickdownError, sqlite3.Error, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))

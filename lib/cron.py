@@ -32,7 +32,7 @@ class ScheduleError(ValueError):
     """Says which part is wrong, and what is accepted there."""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Cron:
     text: str
     zone: tzinfo
@@ -59,7 +59,7 @@ class Cron:
 # --- reading a cron line ---------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class _Field:
     name: str
     low: int

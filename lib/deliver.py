@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
@@ -16,7 +14,7 @@ from lib.config import Config, Destination, Notify
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
 from lib.process import host_name
-from lib.records import record
+from lib.records import record, replace
 from lib.redact import Redactor
 from lib.store import outbox
 from lib.store.database import Database
@@ -34,7 +32,7 @@ LONGEST_WAIT = timedelta(hours=1)
 _PERMANENT = (400, 401, 403, 404)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Message:
     """One thing to send: an alert, or several as a digest."""
 
@@ -158,6 +156,7 @@ def plain_text(message: Message, redactor: Redactor) -> str:
 
 def html_text(message: Message, redactor: Redactor) -> str:
     """For Telegram: escaped, and cut before escaping so that no entity or tag is cut in two."""
+    import html
 
     def clean(text: str) -> str:  # before anything is cut: half a secret would not be recognised
         return printable(redactor.text(text))

@@ -12,16 +12,14 @@ What an attempt is depends on its rung: the task itself, an agent that heals it,
 from __future__ import annotations
 
 import os
-import secrets
 import sqlite3
-import traceback
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lib import heal, messages, remarks
+from lib import messages, remarks
 from lib.agents import Answer, read_answer
 from lib.catalog import load_file
 from lib.closing import write_closing
@@ -29,7 +27,6 @@ from lib.comments import Action, Wish
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.governor import is_spent, next_run
-from lib.heal import Heal
 from lib.instants import to_store
 from lib.ladder import (
     USUAL,
@@ -68,7 +65,7 @@ from lib.model import (
 )
 from lib.outcomes import Outcome, classify
 from lib.process import PIPE_BYTES, Child, boot_id
-from lib.records import record
+from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.spending import left_to_spend
@@ -77,6 +74,10 @@ from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
 from lib.transcript import Transcript
+from lib.willing import why_no_heal
+
+if TYPE_CHECKING:
+    from lib.heal import Heal
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -100,7 +101,7 @@ class Phase(Enum):
     DONE = auto()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class End:
     """How a run ended, before it is recorded."""
 
@@ -113,6 +114,35 @@ class End:
 
 
 class Execution:
+    phase = Phase.WAITING
+    wake_at: float | None = None  # on the monotonic clock, like every time of a phase
+    child: Child | None = None
+    attempt = 1
+    rung = Rung.RUN
+    outcome: Outcome | None = None
+    interruptions = 0
+    end_is_recorded = False
+    _ladder_ends: float | None = None
+    _next_rung = Rung.RETRY
+    _next_at = _pause = 0.0
+    _command: Command | None = None
+    _background_output: Sequence[int] = ()
+    _by_a_person = True
+    _last: Outcome | None = None  # how the task itself last ended
+    _why_ending: Outcome | None = None
+    _termination: Termination | None = None
+    _takeover_of: Run | None = None
+    _heal: Heal | None = None  # under way, or waiting for its proof
+    _heal_lock: TaskLock | None = None
+    _healed = False
+    _comments: Sequence[Comment] = ()
+    _failed_summary = ""
+    _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
+    _end: End | None = None
+    _recorded = False  # by this process, and not by one that was faster
+    _closes = False  # the task is over with this run, and its file must say so
+    _broken = False
+
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
         trace_id: str, *, retries_used: int = 0, heals_used: int = 0, may_heal: bool = True,
@@ -122,29 +152,9 @@ class Execution:
         self.context, self.task, self.lock = context, task, lock
         self.run_id, self.source, self.scheduled_for, self.trace_id = run_id, source, scheduled_for, trace_id
         self.retries_used, self.heals_used, self.may_heal = retries_used, heals_used, may_heal
-        self.interruptions = 0
         self.echo = echo
         self._uncommented = uncommented  # nobody has written anything that its first attempt must heed
-        self.phase = Phase.WAITING
-        self.wake_at: float | None = None  # on the monotonic clock, like every time of a phase
-        self.child: Child | None = None
-        self.attempt = 1
-        self.rung = Rung.RUN
-        self.outcome: Outcome | None = None
         self._modification = modification
-        self._ladder_ends: float | None = None
-        self._next_rung = Rung.RETRY
-        self._next_at = self._pause = 0.0
-        self._command: Command | None = None
-        self._background_output: list[int] = []
-        self._by_a_person = True
-        self._last: Outcome | None = None  # how the task itself last ended
-        self._why_ending: Outcome | None = None
-        self._termination: Termination | None = None
-        self._takeover_of: Run | None = None
-        self._heal: Heal | None = None  # under way, or waiting for its proof
-        self._heal_lock: TaskLock | None = None
-        self._comments: list[Comment] = []
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
         log = f"{context.workspace.root}/{context.workspace.run_log(task.id, run_id)}"
         self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
@@ -232,9 +242,11 @@ class Execution:
         if self._broken or self.end_is_recorded:
             self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
             return
+        from traceback import format_exc
+
         self._broken = True
         self.context.log.error(
-            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=traceback.format_exc()
+            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
         )
         outcome = Outcome(
             RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
@@ -250,6 +262,8 @@ class Execution:
         variables = self._variables()
         match self.rung:
             case Rung.HEAL:
+                from lib import heal
+
                 assert self._heal is not None and self._last is not None
                 earlier = heals.of_run(self.context.db, self.run_id)[:-1]
                 log = heal.log_tail(self._transcript.path, self._failed_span)
@@ -260,7 +274,7 @@ class Execution:
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
             raise NoBudget("the budget is used up")
-        command = prepare(self.task, heal.place_of(self.context), variables, self._modification, budget)
+        command = prepare(self.task, self.context.place, variables, self._modification, budget)
         if command.stdin is None:
             return command
         return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
@@ -277,7 +291,7 @@ class Execution:
             # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
             "TICKDOWN_HOME": str(self.context.workspace.root),
             "TICKDOWN_SCHEDULER": str(SCHEDULER),
-            "TRACEPARENT": f"00-{self.trace_id}-{secrets.token_hex(8)}-01",
+            "TRACEPARENT": f"00-{self.trace_id}-{os.urandom(8).hex()}-01",
         }
 
     def take_over(
@@ -388,7 +402,7 @@ class Execution:
         self, why: Outcome | None, leader: tuple[int, int] | None, grace: float, monotonic: float
     ) -> None:
         self._why_ending = why
-        self._background_output = []
+        self._background_output = ()
         self._termination = Termination(self.run_id, leader, grace, monotonic)
         self.phase = Phase.ENDING
         self.wake_at = monotonic
@@ -425,6 +439,8 @@ class Execution:
             self._attempt_over(why, now, monotonic)
 
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
+        from lib import heal
+
         run, self._takeover_of = self._takeover_of, None
         assert run is not None
         if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now):
@@ -502,7 +518,7 @@ class Execution:
         )
 
     def _no_heal(self, now: datetime) -> NoHeal | None:
-        return heal.why_no_heal(self.context, self.task, now, allowed=self.may_heal)
+        return why_no_heal(self.context, self.task, now, allowed=self.may_heal)
 
     def _next_regular(self, now: datetime, facts: Facts | None) -> datetime | None:
         if self.source is Source.MANUAL:
@@ -536,6 +552,8 @@ class Execution:
 
     def _start_heal(self, now: datetime, monotonic: float) -> None:
         """One at a time over all: who comes second waits for its turn, within the time of its ladder."""
+        from lib import heal
+
         assert self._last is not None and self._ladder_ends is not None
         lock = TaskLock(self.context.workspace.state, "heal")
         try:
@@ -554,9 +572,11 @@ class Execution:
             self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
             return
         row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
-        current = Heal(self.context, self.task, row, self.redactor)  # before it is counted: it may not even be possible
+        current = heal.Heal(
+            self.context, self.task, row, self.redactor
+        )  # before it is counted: it may not even be possible
         started = heals.start(
-            self.context.db, row, self.context.owner, midnight=heal.midnight(self.context, now),
+            self.context.db, row, self.context.owner, midnight=self.context.midnight(now),
             most_a_day=self.context.settings.config.heals_per_day, now=now,
         )  # fmt: skip
         if started is not True:
@@ -578,6 +598,8 @@ class Execution:
         self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
 
     def _heal_over(self, current: Heal, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        from lib import heal
+
         assert self._last is not None
         exit_code = outcome.exit_code
         result = current.finish(self._answer(exit_code), outcome, now)
@@ -632,6 +654,8 @@ class Execution:
         current, self._heal = self._heal, None
         if current is None:
             return
+        from lib import heal
+
         if current.row.status is HealStatus.RUNNING:  # a bug cut it off
             heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
             return
@@ -712,7 +736,7 @@ class Execution:
         self._ladder_ends = None  # reading comments took none of the task's time
         self.begin(Rung.RUN, now, monotonic)
 
-    def _skip(self, read: list[Comment], wish: Wish, now: datetime) -> None:
+    def _skip(self, read: Sequence[Comment], wish: Wish, now: datetime) -> None:
         """The run becomes a skipped one, in the transaction that also marks the comments as read."""
         db = self.context.db
         summary = self.redactor.text(self._transcript.summary())
@@ -820,6 +844,8 @@ class Execution:
         db, probation = self.context.db, None
         facts = tasks.facts(db, self.task.id)
         if how.suspend and facts is not None and facts.probation is not None and on_probation(facts, now):
+            from lib import heal
+
             probation = heal.end_probation(self.context, facts.probation.run_id, now)
             heals.undone(db, self.task.id, facts.probation.run_id, HealStatus.RESTORED)
             self._use_edited_task()
@@ -845,15 +871,6 @@ class Execution:
 
     # --- small things ------------------------------------------------------------------------------------------
 
-    end_is_recorded = False
-    _end: End | None = None
-    _recorded = False  # by this process, and not by one that was faster
-    _closes = False  # the task is over with this run, and its file must say so
-    _broken = False
-    _failed_summary = ""
-    _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
-    _healed = False
-
     def _clean(self, outcome: Outcome) -> Outcome:
         text = self.redactor.text
         usage = outcome.usage
@@ -869,7 +886,7 @@ class Execution:
     def _close_child(self) -> None:
         if self.child is not None:
             self.child.leave_alone(self._background_output)
-            self._background_output = []
+            self._background_output = ()
             self.child.close()
             self.child = None
 
@@ -912,7 +929,7 @@ class Execution:
 
 
 def new_trace_id() -> str:
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()
 
 
 def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:

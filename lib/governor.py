@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lib.blackout import covering, first_free
 from lib.cron import Cron, count_occurrences, latest_occurrences, next_occurrence
 from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
-from lib.records import record
+from lib.records import record, replace
 from lib.schedule import Interval, Manual, OneShot, Reboot, Schedule
 from lib.task import Task
 
@@ -32,7 +31,7 @@ _MOST_SEARCH = 500  # occurrences looked at to find one outside the blackouts
 _MOMENT = timedelta(microseconds=1)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Unrun:
     """Occurrences that were not run: one row in history."""
 
@@ -41,7 +40,7 @@ class Unrun:
     count: int
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Plan:
     """What to do about one task now: start these in order, write off those, or skip and say why."""
 
@@ -53,13 +52,13 @@ class Plan:
     stays_due: bool = False  # what is skipped is only put off: it starts when the reason is gone
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class NextRun:
     at: datetime | None
     source: Source | None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Candidate:
     """One line with the time that it asks for, and where that comes from."""
 
@@ -68,7 +67,7 @@ class Candidate:
     note: str = ""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Forecast:
     """The next run, what else could have been it, and what made the choice."""
 
@@ -77,7 +76,7 @@ class Forecast:
     because: str = ""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Pending:
     """Occurrences of one line whose time to start has come."""
 

@@ -15,10 +15,9 @@ import shlex
 import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from lib.records import record
+from lib.records import field, record
 from lib.scan import is_task_file
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
@@ -62,7 +61,7 @@ _PROGRAM_FILES = (
 # --- what may be edited ----------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Surrounds:
     """Places with rules of their own: the home folder, the database, and where agents keep what they need themselves."""
 
@@ -71,7 +70,7 @@ class Surrounds:
     of_agents: tuple[Path, ...] = ()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Scope:
     """`editable` by real path; `refused` are files that are named but never edited, with the reason."""
 
@@ -209,7 +208,7 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
 # --- before ----------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Entry:
     """One file, link or folder as it was. `content` is None where it was too large to keep."""
 
@@ -228,7 +227,7 @@ class Entry:
         return self.kind == "folder" or self.stamp == other.stamp
 
 
-@dataclass(slots=True)
+@record()
 class Snapshot:
     entries: dict[Path, Entry]
     taken_at: float
@@ -356,7 +355,7 @@ def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:
 # --- after -----------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Change:
     path: Path
     before: Entry | None
@@ -367,7 +366,7 @@ class Change:
         return "made" if self.before is None else "removed" if self.after is None else "changed"
 
 
-@dataclass(slots=True)
+@record()
 class Findings:
     edits: list[Change] = field(default_factory=list)  # of what may be edited
     forbidden: list[Change] = field(default_factory=list)

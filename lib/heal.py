@@ -14,28 +14,27 @@ import sqlite3
 import subprocess
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, time
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
 from lib import guard, messages
-from lib.agents import Agent, Answer, Purpose, last_object_with
+from lib.agents import Answer, Purpose, last_object_with
 from lib.catalog import load_file
 from lib.config import Settings
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.guard import Change, Entry, Findings, Scope, Snapshot, Surrounds
-from lib.ladder import NoHeal, error_signature
-from lib.model import HealRow, HealStatus, HealVerdict, RunStatus, TicketKind
+from lib.ladder import error_signature
+from lib.model import HealRow, HealStatus, HealVerdict, RunStatus
 from lib.outcomes import Outcome
 from lib.process import host_name, is_alive, time_of_boot
 from lib.prompts import SELF_HEAL, mark, prompt
-from lib.records import record
+from lib.records import record, replace
 from lib.redact import Redactor
-from lib.runners import CannotRun, Command, Place, agent_command, find_agent, working_folder
-from lib.store import costs, heals, outbox, runs
-from lib.store.tickets import is_open
+from lib.runners import CannotRun, Command, agent_command, working_folder
+from lib.spending import left_today
+from lib.store import heals, outbox, runs
 from lib.task import Task
 from lib.taskfile import EditRefused, healed
 from lib.terminal import one_line, printable
@@ -51,50 +50,6 @@ LARGEST_DATABASE = 256 * 1024 * 1024  # that is copied before a heal
 LONGEST_DIFF = 256 * 1024
 LARGEST_COMPARED = 200_000  # characters of a file before and after
 MOST_LOOKS = 3
-
-
-# --- whether ---------------------------------------------------------------------------------------------------
-
-
-def midnight(context: Context, now: datetime) -> datetime:
-    """When today began, by the configured zone."""
-    zone = get_zone(context.settings.config.timezone)
-    return datetime.combine(now.astimezone(zone).date(), time(), zone)
-
-
-def healer_of(context: Context) -> Agent | None:
-    config = context.settings.config
-    return config.agents[config.healer] if config.healer else None
-
-
-def place_of(context: Context) -> Place:
-    return Place(context.workspace, context.settings)
-
-
-def why_no_heal(context: Context, task: Task, now: datetime, *, allowed: bool = True) -> NoHeal | None:
-    """None if the healer may be asked about this task now."""
-    healer = healer_of(context)
-    if healer is None:
-        return NoHeal.OFF
-    if not task.self_heal:
-        return NoHeal.BY_TASK
-    if task.request is not None:
-        return NoHeal.NOTHING_TO_EDIT
-    if find_agent(healer, place_of(context)) is None:
-        return NoHeal.NOT_INSTALLED
-    if not allowed:
-        return NoHeal.BY_HAND
-    if is_open(context.db, task.id, TicketKind.NEEDS_HUMAN):
-        return NoHeal.ASKED_A_HUMAN
-    today, config = midnight(context, now), context.settings.config
-    if config.budget_usd_per_day is not None and costs.spent(context.db, today) >= config.budget_usd_per_day:
-        return NoHeal.NO_BUDGET
-    return heals.no_heal_left(context.db, task.id, today, config.heals_per_day)
-
-
-def remaining_budget(context: Context, now: datetime) -> float | None:
-    limit = context.settings.config.budget_usd_per_day
-    return None if limit is None else max(0.01, limit - costs.spent(context.db, midnight(context, now)))
 
 
 # --- what the healer is told -----------------------------------------------------------------------------------
@@ -160,7 +115,7 @@ def log_tail(path: str, span: tuple[int, int] | None = None) -> str:
 # --- one heal --------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Said:
     """The healer's own answer."""
 
@@ -177,7 +132,7 @@ class Said:
         return cls(verdict, one_line(str(found.get("cause") or ""), 500))
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Result:
     row: HealRow
     edited: bool  # the edits are in place and wait for their proof
@@ -203,7 +158,7 @@ class Heal:
         self, error: str, log: str, earlier: Sequence[HealRow], variables: Mapping[str, str], now: datetime
     ) -> Command:
         """Save everything, then the command that starts the healer. OSError if it can't be saved."""
-        healer = healer_of(self.context)
+        healer = self.context.healer
         assert healer is not None
         before = guard.take(self.scope, self.around)
         _write(self.folder / "scope.json", json.dumps([str(path) for path in self.scope.editable]))
@@ -212,14 +167,14 @@ class Heal:
         self._keep_database()
         text = heal_prompt(self.context, self.task, self.scope, error, log, earlier, self.redactor)
         _write(self.folder / "prompt.txt", text)
-        root, budget = self.context.workspace.root, remaining_budget(self.context, now)
+        root, budget = self.context.workspace.root, left_today(self.context, now)
         folders = self.scope.folders_outside
         # Commands of this scheduler that change something refuse to work for a healer; and looking at the state of a
         # repository must not change it.
         own = {**variables, HEALING: "1", "GIT_OPTIONAL_LOCKS": "0"}
         for name in ("TICKDOWN_SCHEDULER", "TICKDOWN_HOME"):
             own.pop(name, None)
-        return agent_command(healer, Purpose.HEAL, text, place_of(self.context), own, root, budget, folders)
+        return agent_command(healer, Purpose.HEAL, text, self.context.place, own, root, budget, folders)
 
     def finish(self, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         """The agent and all it started are gone. Look at what it did. A bug in the looking must not leave its edits."""

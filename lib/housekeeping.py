@@ -12,7 +12,7 @@ from lib.store import ticks
 from lib.store.runs import get_run
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Pruned:
     before: str
     runs: int

@@ -6,9 +6,7 @@ counted, reported at the 1st and 3rd failure, and suspended at `suspend_after`.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -25,7 +23,7 @@ from lib.model import (
     TicketKind,
 )
 from lib.outcomes import Outcome
-from lib.records import record
+from lib.records import record, replace
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
@@ -58,41 +56,41 @@ class NoHeal(StrEnum):
     UNAVAILABLE = "the healer itself does not work"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Finish:
     status: RunStatus
     counted: bool = True
     suspend: bool = False
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Retry:
     delay: timedelta
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class FollowUp:
     """The run ends as failed now, and a new run follows at this time."""
 
     at: datetime
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Rerun:
     """Once more in the same occurrence, because the first try was interrupted from outside."""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Heal:
     number: int
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Verify:
     """Run the task with what the healer made of it."""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class AskHuman:
     """The healer says that no edit helps here."""
 
@@ -101,7 +99,7 @@ Step = Finish | Retry | FollowUp | Rerun | Heal
 AfterHeal = Step | Verify | AskHuman
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Progress:
     """How far up the ladder a run is."""
 
@@ -165,7 +163,7 @@ def total_time(task: Task, heal_timeout: timedelta | None) -> timedelta:
     return total if heal_timeout is None else total + MOST_HEALS * (heal_timeout + task.timeout)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Verdict:
     """What a finished run means for its task: new counters, and who is to be told what."""
 
@@ -180,7 +178,7 @@ class Verdict:
     probation: Probation | None = None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Circumstances:
     """What else is known about the end of a run."""
 
@@ -289,6 +287,8 @@ def _reminder_due(facts: Facts, now: datetime) -> bool:
 
 def error_signature(outcome: Outcome) -> str:
     """Equal for the same trouble on different days: numbers and the like do not count."""
+    import hashlib
+
     text = re.sub(r"0x[0-9a-fA-F]+|[0-9]+", "#", outcome.error or "")
     code = outcome.exit_code if outcome.exit_code is not None else f"signal {outcome.signal}"
     words = f"{outcome.status}|{outcome.error_class}|{code}|{text}"

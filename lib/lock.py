@@ -20,7 +20,7 @@ from lib.records import record
 from lib.workspace import PRIVATE_FILE, make_private_dir
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Holder:
     """What the lock file tells."""
 

@@ -50,7 +50,7 @@ _TITLES = {
 }
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Tried:
     """What happened in a run before its end: (rung, status, what came of it) of its attempts but the last, and its heals."""
 

@@ -7,11 +7,10 @@ drawing in ARCHITECTURE.md. A test compares them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from lib.records import record
+from lib.records import field, record
 
 
 class RunStatus(StrEnum):
@@ -186,7 +185,7 @@ class AlertStatus(StrEnum):
     FAILED = "failed"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Alert:
     """A message for people, before it has been recorded."""
 
@@ -200,7 +199,7 @@ class Alert:
     run_id: str | None = None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Ticket:
     kind: TicketKind
     title: str
@@ -212,7 +211,7 @@ class Ticket:
     command: str = ""  # what lets it go on
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Usage:
     """What an agent says about one call."""
 
@@ -226,7 +225,7 @@ class Usage:
 NO_USAGE = Usage()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Probation:
     """A task that was healed is watched until so many runs were clean, or until a time."""
 
@@ -235,7 +234,7 @@ class Probation:
     until: datetime
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class HealRow:
     """One heal: an attempt of a run in which an agent edited something."""
 
@@ -252,7 +251,7 @@ class HealRow:
     cost_usd: float | None = None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Modification:
     """What a comment changes for one run."""
 
@@ -260,7 +259,7 @@ class Modification:
     prompt: str = ""
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Comment:
     id: int
     task_id: str
@@ -272,7 +271,7 @@ class Comment:
     answer: str | None = None  # what came of it
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Occurrence:
     """One due moment of one task. `key` is what makes its run unique."""
 
@@ -285,7 +284,7 @@ class Occurrence:
     apart: bool = False  # not one of the schedule's: taking it up settles none of those
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Owner:
     """A process, named so that a later process with the same pid can't be taken for it."""
 
@@ -295,7 +294,7 @@ class Owner:
     boot_id: str
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Hint:
     """Advice that bends the schedule for a while: an interval (`every`) or one moment (`at`)."""
 
@@ -311,7 +310,7 @@ class Hint:
         return self.until is None or self.until > now
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Chained:
     """Every task that this one comes after has ended as asked; the last of those ends."""
 
@@ -319,7 +318,7 @@ class Chained:
     run_id: str
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
@@ -347,7 +346,7 @@ class Facts:
     revision: int = field(default=0, compare=False)  # another one whenever any of this is written
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Run:
     """A row of `task_runs`."""
 

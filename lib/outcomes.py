@@ -16,7 +16,7 @@ LINES_LOOKED_AT = 12  # what node prints after the line that says it
 LONGEST_RESET = timedelta(days=8)  # weekly limits exist
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Outcome:
     """How one attempt ended."""
 

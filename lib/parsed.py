@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from datetime import date, time, timedelta
 from operator import attrgetter
 from typing import Any
@@ -16,6 +15,7 @@ from lib.blackout import parse_blackout
 from lib.cron import Cron
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.phrases import Once
+from lib.records import defaults, names
 from lib.schedule import Interval, Manual, OneShot, Reboot, Schedule
 from lib.task import Request, Task
 from lib.yamltree import Problem
@@ -125,8 +125,7 @@ _READ: dict[str, Callable[[Any], Any]] = {
     "tags": tuple,
 }
 # The zone follows from the name of the time zone; `lines` has a place of its own.
-_FIELDS = [field for field in fields(Task) if field.name not in ("zone", "lines")]
-_NAMES = [field.name for field in _FIELDS]
-_DEFAULTS = [f.default_factory() if f.default_factory is not MISSING else f.default for f in _FIELDS]
+_NAMES = [name for name in names(Task) if name not in ("zone", "lines")]
+_DEFAULTS = [defaults(Task).get(name) for name in _NAMES]
 _VALUES = attrgetter(*_NAMES)
 _encode = json.JSONEncoder(separators=(",", ":")).encode

@@ -26,7 +26,7 @@ _RECURRING = (
 _ONCE = "in 30 minutes, at 17:00, tomorrow at 09:00, on 2026-06-01 at 12:00"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Once:
     """One moment: a while after the task was first seen, or a time of day on a day."""
 

@@ -30,7 +30,7 @@ def time_of_boot() -> float:
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class ProcessInfo:
     pid: int
     parent: int
@@ -103,7 +103,7 @@ def send_signal(pid: int, started: int, number: signal.Signals) -> bool:
         os.close(descriptor)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Lifetime:
     """Of a command, in the kernel's clock ticks since boot, like the start time of a process."""
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -31,4 +31,4 @@ def _text(workspace: Workspace, name: str) -> str:
 
 def mark() -> str:
     """A line that what lies between two of them can't contain, since nobody knew it when that was written."""
-    return f"----- {secrets.token_hex(8)} -----"
+    return f"----- {os.urandom(8).hex()} -----"

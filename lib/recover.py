@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from lib import messages
@@ -15,6 +14,7 @@ from lib.lock import Holder, TaskLock, read_holder
 from lib.model import ErrorClass, Run, Rung, RunStatus, Source
 from lib.outcomes import Outcome
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
+from lib.records import replace
 from lib.schedule import Manual
 from lib.store import heals, outbox, runs
 from lib.store.database import Database

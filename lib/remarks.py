@@ -10,11 +10,11 @@ from lib import messages
 from lib.agents import Agent, Purpose
 from lib.comments import Action, Wish, understood, wish_from
 from lib.context import Context
-from lib.heal import healer_of, midnight, place_of, remaining_budget
 from lib.model import Comment, DisabledReason, Source
 from lib.prompts import CHECK_COMMENTS, mark, prompt
 from lib.redact import Redactor
 from lib.runners import CannotRun, Command, agent_command, find_agent
+from lib.spending import left_today
 from lib.store import comments, costs, outbox, tasks
 from lib.task import Task
 from lib.terminal import printable
@@ -32,8 +32,8 @@ def words_of(context: Context, task: Task, now: datetime) -> list[Comment]:
 def reader_of(context: Context, task: Task) -> Agent | None:
     """Who reads what is not a plain command: the task's own agent, else the healer; None if there is none to be had."""
     config = context.settings.config
-    agent = config.agents[task.agent] if task.agent else healer_of(context)
-    return agent if agent is not None and find_agent(agent, place_of(context)) is not None else None
+    agent = config.agents[task.agent] if task.agent else context.healer
+    return agent if agent is not None and find_agent(agent, context.place) is not None else None
 
 
 def need_an_agent(context: Context, task: Task, source: Source, now: datetime) -> bool:
@@ -41,7 +41,7 @@ def need_an_agent(context: Context, task: Task, source: Source, now: datetime) -
     if source is Source.MANUAL or not words_of(context, task, now):
         return False  # whoever runs it by hand knows what they want
     limit = context.settings.config.budget_usd_per_day
-    if limit is not None and costs.spent(context.db, midnight(context, now)) >= limit:
+    if limit is not None and costs.spent(context.db, context.midnight(now)) >= limit:
         return False
     return reader_of(context, task) is not None
 
@@ -77,8 +77,8 @@ def question(
     }
     clean = {name: printable(redactor.text(text)) for name, text in values.items()}
     text = prompt(context.workspace, CHECK_COMMENTS, clean)
-    root, budget = context.workspace.root, remaining_budget(context, now)
-    return agent_command(agent, Purpose.READ, text, place_of(context), variables, root, budget)
+    root, budget = context.workspace.root, left_today(context, now)
+    return agent_command(agent, Purpose.READ, text, context.place, variables, root, budget)
 
 
 def wish_of(task: Task, text: str, now: datetime) -> Wish | None:

@@ -40,7 +40,7 @@ class CannotRun(Exception):
         self.exit_code = exit_code
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Command:
     argv: list[str]
     cwd: Path
@@ -49,7 +49,7 @@ class Command:
     format: Format | None = None  # of an agent's result
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Place:
     """Where commands run and what they may refer to."""
 

@@ -30,17 +30,17 @@ ACCEPTED = (
 )
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Manual:
     text: str = "manual"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Reboot:
     text: str = "@reboot"
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Interval:
     """Counted from the last end."""
 
@@ -48,7 +48,7 @@ class Interval:
     every: timedelta
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class OneShot:
     text: str
     zone: tzinfo

@@ -9,7 +9,6 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from heapq import heappop, heappush, nsmallest
 from itertools import pairwise
@@ -19,7 +18,7 @@ from lib.blackout import covering, first_free
 from lib.cron import Cron, next_occurrence, occurrences
 from lib.governor import forecast, is_spent, paused, plan, start_time, without_expired
 from lib.model import CatchUp, Chained, ChainOn, DisabledReason, Facts, HintKind, Occurrence, SkipReason, Source
-from lib.records import record
+from lib.records import field, record, replace
 from lib.schedule import Interval, Manual, OneShot, Reboot
 from lib.task import Task
 
@@ -36,7 +35,7 @@ class TooMuch(Exception):
     """More work than anybody wants to wait for."""
 
 
-@dataclass(slots=True)
+@record()
 class Effort:
     """How often the governor may still be asked."""
 
@@ -48,7 +47,7 @@ class Effort:
             raise TooMuch
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Subject:
     """A task as it stands when the replay begins."""
 
@@ -59,7 +58,7 @@ class Subject:
     ended: Mapping[str, datetime] = field(default_factory=dict)  # whom it comes after and need not wait for any more
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Start:
     task_id: str
     at: datetime
@@ -348,14 +347,14 @@ def with_upstreams(subjects: Sequence[Subject], task_id: str) -> list[Subject]:
 # --- the load of a window --------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Minute:
     at: datetime
     runs: int
     tasks: tuple[str, ...]
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Peak:
     """The most runs at once, and when first."""
 
@@ -363,7 +362,7 @@ class Peak:
     at: datetime | None = None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Overlap:
     """Occurrences that would be skipped because the run before them still goes on."""
 
@@ -373,7 +372,7 @@ class Overlap:
     lasts: timedelta
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Simulation:
     begin: datetime
     end: datetime

@@ -5,14 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 
 from lib.context import Context
-from lib.heal import midnight
 from lib.store import costs, runs
 from lib.task import Task
 
 
 def left_to_spend(context: Context, task: Task, run_id: str | None, now: datetime) -> float | None:
     """In US dollars; None if nothing limits it."""
-    today, config = midnight(context, now), context.settings.config
+    today, config = context.midnight(now), context.settings.config
     left = []
     if task.budget_usd is not None:
         run = runs.get_run(context.db, run_id) if run_id is not None else None
@@ -22,3 +21,9 @@ def left_to_spend(context: Context, task: Task, run_id: str | None, now: datetim
     if config.budget_usd_per_day is not None:
         left.append(config.budget_usd_per_day - costs.spent(context.db, today))
     return min(left, default=None)
+
+
+def left_today(context: Context, now: datetime) -> float | None:
+    """For an agent that heals or reads comments, which may always spend a cent."""
+    limit = context.settings.config.budget_usd_per_day
+    return None if limit is None else max(0.01, limit - costs.spent(context.db, context.midnight(now)))

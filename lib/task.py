@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import field, replace
 from datetime import timedelta, tzinfo
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from lib.agents import PRESETS
 from lib.blackout import Blackout, parse_blackout
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
-from lib.records import record
+from lib.records import field, record, replace
 from lib.schedule import SHORTEST, Manual, Schedule, parse_schedule
 from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
@@ -37,7 +36,7 @@ FIELDS = (
 _NO_SCHEDULE: Schedule = Manual()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Request:
     """What `run_as: http` asks for; `${NAME}` in it is filled when it runs."""
 
@@ -103,7 +102,7 @@ class Task:
         return None if self.run_as in RUNNERS else self.run_as
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Surroundings:
     """What a task file may refer to, from the configuration."""
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import gc
 import json
 import signal
 import sqlite3
 import time
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
@@ -24,7 +22,6 @@ from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
-from lib.heal import place_of
 from lib.helper import Helper
 from lib.housekeeping import prune
 from lib.idle import OUTAGE_AFTER
@@ -33,7 +30,7 @@ from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import adopt_orphans, boot_id, may_fork, processors, this_process
-from lib.records import record
+from lib.records import field, record, replace
 from lib.recover import HungRun, dead_runs, recover
 from lib.remarks import need_an_agent
 from lib.runners import find_agent, own_variables
@@ -51,14 +48,14 @@ from lib.zones import get_zone
 
 LOOK_FOR_SLOT_EVERY = 1.0
 # So many share a commit; more of them, and those that run would have ended before the next are started.
-STARTS_AT_ONCE = 6
+STARTS_AT_ONCE = 8
 SHARE_BY = 100  # due tasks for each process that works on them
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Decision:
     """The pure part of a tick, for one task."""
 
@@ -67,21 +64,21 @@ class Decision:
     plan: Plan
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class NotBefore:
     """There is nothing to decide about a task before this moment; None: at no time."""
 
     moment: datetime | None
 
 
-@dataclass(slots=True)
+@record()
 class Queued:
     occurrence: Occurrence
     decision: Decision
     decided_at: datetime
 
 
-@dataclass(slots=True)
+@record()
 class Report:
     """What a tick did, for whoever started it."""
 
@@ -106,7 +103,7 @@ class Waits(Enum):
     FOR_ITS_TURN = auto()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Candidate:
     """Ready to be claimed: its lock is held."""
 
@@ -128,7 +125,7 @@ def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:
     if task.agent is None:
         return None
     path = own_variables(task, context.settings.environment).get("PATH")
-    if find_agent(context.settings.config.agents[task.agent], place_of(context), path) is None:
+    if find_agent(context.settings.config.agents[task.agent], context.place, path) is None:
         return SkipReason.MISSING_AGENT
     left = left_to_spend(context, task, None, now)
     return SkipReason.BUDGET_EXCEEDED if left is not None and left <= 0 else None
@@ -158,6 +155,7 @@ class Tick:
         self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
         self._slots = context.settings.config.max_concurrent
         self._lost_helper: int | None = None
+        self._news: list[str] = []  # for whoever reads what this prints
         self._unobeyed: set[str] = set()  # tasks with a comment that could not be obeyed; the next tick tries again
         self._full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
@@ -175,6 +173,7 @@ class Tick:
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
                 tasks.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
+            gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
             self._pass()
             self._work()
             if not self.supervisor.stopping:
@@ -291,7 +290,9 @@ class Tick:
                 return NotBefore(moment)
             return Decision(task, facts, plan(now, task, facts, boot_id(), hindered))
         except Exception as error:  # a bug that one schedule brings to light; the others go on
-            self.context.log.error("not_decided", task_id=task.id, traceback=traceback.format_exc())
+            from traceback import format_exc
+
+            self.context.log.error("not_decided", task_id=task.id, traceback=format_exc())
             alert = messages.not_decided_alert(task, f"{type(error).__name__}: {error}")
             outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
             return None
@@ -485,10 +486,14 @@ class Tick:
                 self._decide_about(part, now)
                 self._work()
         except BaseException:
-            self.context.log.error("helper_crashed", traceback=traceback.format_exc())
+            from traceback import format_exc
+
+            self.context.log.error("helper_crashed", traceback=format_exc())
             raise
         left = [queued.occurrence.task_id for queued in self.queue]
-        return json.dumps({"due": self.report.due - len(left), "run_ids": list(self.report.run_ids), "left": left}).encode()
+        return json.dumps(
+            {"due": self.report.due - len(left), "run_ids": list(self.report.run_ids), "left": left}
+        ).encode()
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots += helper.share
@@ -521,10 +526,18 @@ class Tick:
                     self._recover(datetime.now(UTC))
                 until = self._wake_time(self._start_ready())
                 if not self.supervisor.jobs and until is None:
-                    return
+                    break
             self.supervisor.wait(until)
+            self._tell_news()
             if self.supervisor.stopping:
                 self._cancel_claimed()
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        """What ended together is told together: who reads it is woken once."""
+        if self._news:
+            self.tell("\n".join(self._news))
+            self._news.clear()
 
     def _cancel_claimed(self) -> None:
         """What was claimed while the signal came, and is not to be started any more."""
@@ -685,6 +698,8 @@ class Tick:
     def _is_suspect(self, task: Task, since: datetime) -> bool:
         """While a healer is at work, a task file that somebody else than this program has touched since does not start: it
         may be put back in a minute. It stays due."""
+        import hashlib
+
         path = self.context.workspace.root / task.path
         try:
             if path.stat().st_ctime <= since.timestamp():
@@ -737,7 +752,7 @@ class Tick:
         self._full_groups.discard(job.task.group)
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
-            self.tell(f"{job.outcome.status:<9} {job.task.id}{error}")
+            self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
             self.report.run_ids[job.run_id] = None
         if self.supervisor.stopping or self.report.duplicates:
             return

@@ -31,7 +31,7 @@ _STYLES = {
 }  # fmt: skip
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Screen:
     """Where a command writes: tables and colours on a terminal, plain columns in a pipe, or one JSON document."""
 
@@ -121,7 +121,7 @@ def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
 # --- tasks -----------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class TaskView:
     """A task with everything that `list` tells of it."""
 

@@ -7,18 +7,18 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from lib.errors import Exit, TickdownError
+from lib.records import record
 
 PRIVATE_DIR = 0o700
 PRIVATE_FILE = 0o600
 MAX_BYTES = 256 * 1024
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Workspace:
     root: Path
 

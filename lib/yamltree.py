@@ -7,14 +7,13 @@ expanded, and the depth can be limited (libyaml's own composer overflows the C s
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from functools import cache
 from typing import Any, TypeVar
 
 from lib.near import suggestion
-from lib.records import record
+from lib.records import field, record
 from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_duration, parse_size
 
 MAX_DEPTH = 16
@@ -23,7 +22,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Problem:
     """One thing wrong with one place of one file."""
 
@@ -44,7 +43,7 @@ class YamlError(Exception):
         self.problem = Problem(line, "", message)
 
 
-@dataclass(slots=True)
+@record()
 class Node:
     """A scalar (`value`, `text`), a list (`items`) or a mapping (`entries`), with its place in the text."""
 

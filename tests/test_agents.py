@@ -381,3 +381,28 @@ def test_add_writes_a_task_for_an_agent(workspace: Workspace) -> None:
     workspace.cli("run", "week")
     assert told(workspace, "claude", "stdin") == "summarise last week's merged PRs"
     assert "is what claude is told" in workspace.cli("add", "every hour:", "--as", "claude", "--id", "x", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"result": "half a character: \ud800"},
+        {"session_id": "\udfff"},
+        {"usage": {"input_tokens": 10**30, "output_tokens": -(10**30)}},
+        {"total_cost_usd": 10**400},
+        {"total_cost_usd": float("inf")},
+        {"result": "\u0000nul"},
+    ],
+    ids=["text", "session", "tokens", "cost", "infinite", "nul"],
+)
+def test_an_answer_that_no_database_takes_spoils_neither_its_run_nor_those_that_end_with_it(
+    workspace: Workspace, answer: dict[str, Any]
+) -> None:
+    claude(workspace, **answer)
+    agent_task(workspace)
+    for number in range(4):
+        workspace.task(f"beside-{number}", schedule="1h", command="true")
+    workspace.tick()
+    runs = {run["task_id"]: run["status"] for run in workspace.json("history")}
+    assert runs == {"job": "success", **{f"beside-{number}": "success" for number in range(4)}}
+    assert workspace.json("show", "job")["state"] == "active"

@@ -76,6 +76,7 @@ OUTSIDE = [
 WIRING = [
     "context",
     "closing",
+    "willing",
     "heal",
     "spending",
     "remarks",

@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
@@ -16,16 +15,15 @@ from lib.app import App, reject_past_dates, sync_catalog
 from lib.catalog import Catalog
 from lib.closing import edit_file
 from lib.context import Context
-from lib.crash import replace_and_report
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, is_spent
-from lib.heal import why_no_heal
 from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
 from lib.process import is_alive
+from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
@@ -38,6 +36,7 @@ from lib.termination import Termination
 from lib.tick import Decision, Report, Tick, dry_run, hindrance
 from lib.times import duration_text, in_words, iso
 from lib.views import Screen, action_word, done, duration_ms, run_json, verdict_line
+from lib.willing import why_no_heal
 from lib.zones import get_zone
 
 STOP_GRACE = 10.0
@@ -58,6 +57,8 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, de
             return done(screen, "", {"detached": True})
         db = app.database()
     except DamagedDatabase as error:
+        from lib.crash import replace_and_report
+
         return replace_and_report(app, str(error))
     report = Tick(app.context(db), every, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)

@@ -9,7 +9,6 @@ import shutil
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from lib.context import Context
 from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
 from lib.guard import scope_of
-from lib.heal import midnight, place_of, surrounds_of
+from lib.heal import surrounds_of
 from lib.idle import OUTAGE_AFTER
 from lib.model import RunStatus, TicketKind
-from lib.records import record
+from lib.records import as_dict, record
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
 from lib.schedule import OneShot
@@ -62,7 +61,7 @@ def validate(app: App, screen: Screen, paths: list[str], settings_problems: list
             "ok": errors == 0,
             "files": len(files),
             "settings": settings_problems,
-            "problems": [{"path": path} | asdict(problem) for path, problem in problems],
+            "problems": [{"path": path} | as_dict(problem) for path, problem in problems],
         })  # fmt: skip
     for line in settings_problems:
         screen.line(one_line(line, 1000))
@@ -171,7 +170,7 @@ def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
 # --- doctor ----------------------------------------------------------------------------------------------------
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Finding:
     name: str
     ok: bool
@@ -226,7 +225,7 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
 
 
 def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
-    config, place = context.settings.config, place_of(context)
+    config, place = context.settings.config, context.place
     used = sorted({task.agent for task in catalog.tasks if task.agent and task.enabled})
     for name in used:
         program = find_agent(config.agents[name], place)
@@ -242,7 +241,7 @@ def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Findi
     else:
         yield Finding("healing", True, f"{config.healer} ({program}) repairs failing tasks")
     if config.budget_usd_per_day is not None:
-        spent = costs.spent(context.db, midnight(context, now))
+        spent = costs.spent(context.db, context.midnight(now))
         yield Finding("budget", True, f"{usd(spent)} of {usd(config.budget_usd_per_day)} spent today")
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from lib.app import App
 from lib.context import Context
 from lib.errors import Exit, TickdownError
-from lib.heal import heal_prompt, log_tail, saved_diff, scope_for, undo, why_no_heal
+from lib.heal import heal_prompt, log_tail, saved_diff, scope_for, undo
 from lib.lock import TaskLock
 from lib.model import HealRow, HealStatus, Run
 from lib.runners import own_variables
@@ -17,6 +17,7 @@ from lib.task import Task
 from lib.terminal import one_line, printable
 from lib.times import iso
 from lib.views import Screen, done, usd, when
+from lib.willing import why_no_heal
 
 
 def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | None, undo_run: str | None) -> Exit:

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import sys
 import time
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,10 @@ from lib.app import App, check_known, facts_as_synced, find_run, task_view, task
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
-from lib.heal import midnight
 from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
+from lib.records import as_dict
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
@@ -290,11 +289,11 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
     start = _since(since, app, now) or now - timedelta(days=30)
     context = app.context(app.database())
     found = costs.by_task_and_day(context.db, start, zone)
-    total, today = sum(cost.cost_usd for cost in found), costs.spent(context.db, midnight(context, now))
+    total, today = sum(cost.cost_usd for cost in found), costs.spent(context.db, context.midnight(now))
     limit = app.settings.config.budget_usd_per_day
     if screen.as_json:
         document = {"since": iso(start, zone), "total_usd": total, "today_usd": today, "budget_usd_per_day": limit}
-        screen.json(document | {"costs": [asdict(cost) for cost in found]})
+        screen.json(document | {"costs": [as_dict(cost) for cost in found]})
         return Exit.OK
     if found:
         screen.table(

@@ -27,7 +27,7 @@ from lib.zones import zone_name
 DECISIONS_SHOWN = 8
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class _Story:
     """Everything that `why` tells, from one look at the store."""
 

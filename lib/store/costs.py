@@ -9,7 +9,7 @@ from lib.records import record
 from lib.store.database import Database
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Cost:
     """Of one task on one day."""
 

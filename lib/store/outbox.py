@@ -16,7 +16,7 @@ LEASE = timedelta(seconds=90)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Outgoing:
     """An alert in the outbox."""
 

@@ -1,8 +1,13 @@
-"""Runs and attempts: claiming an occurrence, recording how it ends, taking over what a dead process left."""
+"""Runs and attempts: claiming an occurrence, recording how it ends, taking over what a dead process left.
+
+Where every run comes by, states go into the database by their `value`: for anything but a plain text Python's sqlite3 first
+looks for somebody who would convert it, which takes longer than the rest of the binding.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -46,7 +51,7 @@ class Claim(Enum):
     GROUP_FULL = auto()
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class NewRun:
     run_id: str
     occurrence: Occurrence
@@ -108,7 +113,7 @@ def claim_in(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
         " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
         " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
-        (new.run_id, occurrence.task_id, occurrence.key, occurrence.source, stamp,
+        (new.run_id, occurrence.task_id, occurrence.key, occurrence.source.value, stamp,
          to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
          new.owner.started, new.owner.boot_id, stamp, new.trace_id, new.log, occurrence.follows, new.group),
     )  # fmt: skip
@@ -243,15 +248,13 @@ def insert_unrun(
 
 def new_run_id(now: datetime) -> str:
     """Sorts by time, reads as a time, and fits a file name."""
-    import secrets
-
-    return f"{to_store(now)[:19].replace('-', '').replace(':', '')}-{secrets.token_hex(4)}"
+    return f"{to_store(now)[:19].replace('-', '').replace(':', '')}-{os.urandom(4).hex()}"
 
 
 def _insert_attempt(connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
     connection.execute(
         "INSERT INTO attempts (run_id, number, rung, status, started_at) VALUES (?, ?, ?, 'running', ?)",
-        (run_id, number, rung, to_store(now)),
+        (run_id, number, rung.value, to_store(now)),
     )
 
 
@@ -302,7 +305,7 @@ def end_attempt(
         "UPDATE attempts SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, log_start = ?,"
         " log_end = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, session_id = ?, note = ?"
         " WHERE run_id = ? AND number = ? AND status = 'running'",
-        (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
+        (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          span[0] if span else None, span[1] if span else None, used.input_tokens, used.output_tokens, used.cost_usd,
          used.session_id, note or None, run_id, number),
     )  # fmt: skip
@@ -314,7 +317,7 @@ def end_attempt(
         )
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Ending:
     """Everything that the end of a run changes, applied in one transaction."""
 
@@ -341,7 +344,7 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     ended = connection.execute(
         "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
         " session_id = ?, result = ?, reason = ?, note = ? WHERE run_id = ? AND status = 'running'",
-        (outcome.status, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
+        (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
          ending.run_id),
     )  # fmt: skip
@@ -403,14 +406,14 @@ def modify(connection: sqlite3.Connection, run_id: str, change: Modification) ->
 
 def _tell_those_after(connection: sqlite3.Connection, ending: Ending, now: datetime) -> None:
     """In the transaction of the end, so that no chain breaks where the scheduler does."""
-    wants = [ChainOn.ALWAYS]
+    wanted = None
     if ending.outcome.status is RunStatus.SUCCESS:
-        wants.append(ChainOn.SUCCESS)
+        wanted = ChainOn.SUCCESS.value
     elif ending.outcome.status in FAILURES:
-        wants.append(ChainOn.FAILURE)
+        wanted = ChainOn.FAILURE.value
     connection.execute(
-        f"UPDATE chains SET ended_at = ?, ended_run = ? WHERE upstream = ? AND wants IN ({', '.join('?' * len(wants))})",
-        (to_store(now), ending.run_id, ending.task_id, *wants),
+        "UPDATE chains SET ended_at = ?, ended_run = ? WHERE upstream = ? AND wants IN ('always', ?)",
+        (to_store(now), ending.run_id, ending.task_id, wanted),
     )
 
 

@@ -18,7 +18,7 @@ from lib.store.tickets import close_tickets
 from lib.task import Task
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Remembered:
     """A task as it was last seen valid, for when its file is broken now."""
 
@@ -292,7 +292,7 @@ def record_of(db: Database, task_id: str) -> Facts | None:
     return _facts(row, [], []) if row is not None else None
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class Link:
     """One of the tasks that a task comes after. `ended_at` is the end that counts for its next start, if it has come."""
 

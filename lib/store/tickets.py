@@ -11,7 +11,7 @@ from lib.records import record
 from lib.store.database import Database
 
 
-@record(frozen=True, slots=True)
+@record(frozen=True)
 class TicketRow:
     id: int
     ticket: Ticket

@@ -1,0 +1,74 @@
+"""Ends that share a commit: one that can't be recorded costs none of the others."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from lib.execute import Execution, Phase
+from lib.store.database import Database
+from lib.supervisor import Job, Supervisor
+
+
+class Ending(Execution):
+    """A run that is over and records its end as a row; `trouble` is the bug that it meets, behind what it wrote."""
+
+    def __init__(self, db: Database, name: str, trouble: Exception | None = None) -> None:
+        self.db, self.name, self.trouble = db, name, trouble
+        self.phase = Phase.OVER
+        self.failed_with: Exception | None = None
+
+    def record_end(self) -> None:
+        assert self.db.connection.in_transaction
+        self.db.connection.execute("INSERT INTO meta (name, value) VALUES (?, 'ended')", (self.name,))
+        if self.trouble is not None:
+            raise self.trouble
+        self.end_is_recorded = True
+
+    def let_go(self) -> None:
+        self.phase = Phase.DONE
+
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
+        self.failed_with, self.phase = error, Phase.DONE
+
+
+@pytest.fixture
+def db(tmp_path: Path) -> Database:
+    return Database(tmp_path / "tickdown.db")
+
+
+def recorded(db: Database) -> list[str]:
+    return [row["name"] for row in db.all("SELECT name FROM meta WHERE value = 'ended' ORDER BY name")]
+
+
+def commits_of(db: Database) -> list[str]:
+    seen: list[str] = []
+    db.connection.set_trace_callback(lambda statement: seen.append(statement) if "COMMIT" in statement else None)
+    return seen
+
+
+def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db: Database) -> None:
+    done: list[Job] = []
+    beside: list[tuple[int, bool]] = []
+    with Supervisor(db, done.append, lambda ends: beside.append((ends, db.connection.in_transaction))) as supervisor:
+        supervisor.jobs = [Ending(db, name) for name in "abc"]
+        commits = commits_of(db)
+        supervisor.wait(0)
+    assert recorded(db) == ["a", "b", "c"] and len(done) == 3
+    assert len(commits) == 1 and beside == [(3, True)]
+
+
+def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_nothing(db: Database) -> None:
+    trouble = ValueError("a bug")
+    jobs = [Ending(db, "a"), Ending(db, "b", trouble), Ending(db, "c")]
+    done: list[Job] = []
+    beside: list[int] = []
+    with Supervisor(db, done.append, beside.append) as supervisor:
+        supervisor.jobs = list(jobs)
+        supervisor.wait(0)
+    assert recorded(db) == ["a", "c"]
+    assert [job.failed_with for job in jobs] == [None, trouble, None]
+    assert [job.end_is_recorded for job in jobs] == [True, False, True]
+    assert not beside and not db.connection.in_transaction
