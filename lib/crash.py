@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import argparse
 import sqlite3
 import sys
 import traceback
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
@@ -27,7 +27,7 @@ _NOT_BUGS = {
 }  # fmt: skip
 
 
-def report_crash(arguments: argparse.Namespace, error: Exception) -> Exit:
+def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     """Traceback into the log; from a tick also a ping, a forced alert and a ticket. Exit 70, or 1 if it is no bug."""
     summary = f"{type(error).__name__}: {error}"
     workspace: Workspace | None = getattr(arguments, "found_workspace", None)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -138,6 +137,8 @@ def find_agent(agent: Agent, place: Place, path: str | None = None) -> str | Non
 @cache
 def _which(program: str, path: str) -> str | None:
     """Once per process: every task asks."""
+    import shutil
+
     return shutil.which(program, path=path)
 
 

@@ -23,7 +23,6 @@ from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
 from lib.helper import Helper
-from lib.housekeeping import prune
 from lib.idle import OUTAGE_AFTER
 from lib.lock import TaskLock
 from lib.machine import machine_load
@@ -206,6 +205,8 @@ class Tick:
     def _daily(self, now: datetime) -> None:
         """What is old goes; and nothing is taken on trust: every file is read and every task looked at, whatever is
         remembered. Only now, when nobody waits for this tick any more."""
+        from lib.housekeeping import prune
+
         try:
             prune(self.context, now)
         except OSError as error:

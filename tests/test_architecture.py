@@ -90,6 +90,7 @@ WIRING = [
     "crash",
     "app",
     "cli",
+    "arguments",
     "views",
     "commands",
     "commands.act",

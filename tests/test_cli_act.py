@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lib import cli
+from lib.arguments import parsed
 from tests.helpers import PATIENCE, PROJECT, SCHEDULER, Gate, Workspace, alive, half_past, wait_for
 
 
@@ -438,3 +440,26 @@ def test_a_python_without_the_packages_hands_over_to_the_one_in_the_folder(bare_
     command = [sys.executable, "-S", str(bare_copy / "scheduler.py"), "list", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, env={"PATH": "/usr/bin:/bin"})
     assert done.stdout == f"own python: {bare_copy}/scheduler.py list --json\n"
+
+
+# --- the shortest way to a plain tick ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["tick"], ["tick", "--workspace", "/w"], ["--workspace", "/w", "tick"], ["tick", "--workspace", ""],
+        ["tick", "--detach"], ["tick", "--every", "10s"], ["tick", "--dry-run", "--workspace", "/w"], ["tick", "--json"],
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_plain_tick_is_understood_without_the_parser_as_with_it(argv: list[str]) -> None:
+    assert vars(cli._arguments(argv)) == vars(parsed(argv))
+
+
+@pytest.mark.parametrize(
+    "argv", [["tick", "tick"], ["tick", "--workspace"], ["tick", "--workspace", "--json"]], ids=" ".join
+)
+def test_what_only_looks_like_a_plain_tick_is_a_wrong_usage(workspace: Workspace, argv: list[str]) -> None:
+    done = run_plainly(sys.executable, str(SCHEDULER), *argv, cwd=workspace.root, env=workspace.environment, code=2)
+    assert done.stderr.startswith("usage: ")

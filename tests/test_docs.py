@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lib import cli, config, task
+from lib import config, task
+from lib.arguments import build_parser
 from lib.config import Config, parse_config
 from lib.model import (
     CatchUp,
@@ -31,7 +32,7 @@ CODE_WORDS = set(re.findall(r"[\w./-]+", " ".join(re.findall(r"`([^`]+)`", PROSE
 
 
 def subcommands() -> dict[str, argparse.ArgumentParser]:
-    parser = cli.build_parser()
+    parser = build_parser()
     action = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
     return dict(action.choices)
 

@@ -460,3 +460,27 @@ def test_a_hundred_ticks_leave_a_small_log_of_the_database(settled: Workspace) -
     wal = settled.root / "state" / "tickdown.db-wal"
     assert wal.exists() and wal.stat().st_size < 5_000_000
     assert settled.sql("PRAGMA integrity_check") == [("ok",)]
+
+
+def test_a_tick_with_work_to_do_loads_neither_the_parsers_nor_the_healer(workspace: Workspace) -> None:
+    """Neither is needed where nothing was edited and nothing fails; all of them are slow to load."""
+    workspace.config("max_concurrent: 3\n")
+    workspace.task("a", schedule="0 0 * * *")
+    workspace.tick()
+    assert is_idle(workspace)
+    workspace.cli("comment", "a", "/run")
+    modules = set(probe(workspace, "tick")["modules"])
+    assert workspace.last_run("a")["status"] == "success"
+    slow = {
+        "argparse",
+        "yaml",
+        "frontmatter",
+        "croniter",
+        "requests",
+        "rich",
+        "subprocess",
+        "lib.heal",
+        "lib.arguments",
+    }
+    assert "lib.execute" in modules
+    assert sorted(slow & modules) == []

@@ -87,10 +87,10 @@ def claim_in(
     """The same, as a part of the caller's transaction."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
-    runs_now, running = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM task_runs WHERE task_id = ? AND status = 'running'),"
-        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running')",
-        (occurrence.task_id,),
+    runs_now, running, is_hinted = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM task_runs WHERE task_id = :id AND status = 'running'),"
+        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), EXISTS (SELECT 1 FROM hints WHERE task_id = :id)",
+        {"id": occurrence.task_id},
     ).fetchone()
     if runs_now:
         return Claim.LOST
@@ -102,8 +102,13 @@ def claim_in(
         ).fetchone()
         if running >= group_limit:
             return Claim.GROUP_FULL
-    if regular and not _take_up(connection, facts, occurrence, next_boot_id, now):
+    if regular and not _take_up(connection, facts, occurrence, next_boot_id):
         return Claim.LOST
+    if regular and is_hinted and occurrence.source is not Source.RETRY:
+        # A moment that a hint asked for is met by any run that starts from then on.
+        connection.execute(
+            "DELETE FROM hints WHERE task_id = ? AND kind = 'one-shot' AND at <= ?", (facts.task_id, stamp)
+        )
     if missed is not None:
         insert_unrun(
             connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
@@ -123,9 +128,7 @@ def claim_in(
     return Claim.WON
 
 
-def _take_up(
-    connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, now: datetime
-) -> bool:
+def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
     if occurrence.source is Source.RETRY:
         taken = connection.execute(
             "UPDATE tasks SET retry_at = NULL, retry_follows = NULL WHERE id = ? AND retry_follows IS ?",
@@ -144,10 +147,6 @@ def _take_up(
     )
     if taken.rowcount != 1:
         return False
-    # A moment that a hint asked for is met by any run that starts from then on.
-    connection.execute(
-        "DELETE FROM hints WHERE task_id = ? AND kind = 'one-shot' AND at <= ?", (facts.task_id, to_store(now))
-    )
     if by_chain:
         _answer_chain(connection, facts)
     return True
