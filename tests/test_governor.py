@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -14,6 +13,7 @@ from lib.blackout import parse_blackout
 from lib.cron import occurrences
 from lib.governor import NextRun, Plan, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
 from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.records import replace
 from lib.schedule import parse_schedule
 from lib.task import Task
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -23,6 +22,7 @@ from lib.governor import (
     without_expired,
 )
 from lib.model import CatchUp, Chained, ChainOn, Facts, Hint, HintKind, Occurrence, SkipReason, Source
+from lib.records import replace
 from lib.schedule import Interval, OneShot, parse_schedule
 from lib.task import Task
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -37,6 +36,7 @@ from lib.model import (
     TicketKind,
 )
 from lib.outcomes import Outcome, classify
+from lib.records import replace
 from lib.schedule import Manual
 from lib.task import Task
 

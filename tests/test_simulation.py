@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from zoneinfo import ZoneInfo
@@ -15,6 +14,7 @@ from hypothesis import strategies as st
 from lib.blackout import parse_blackout
 from lib.cron import clock_note, count_occurrences, next_occurrence, occurrences
 from lib.model import CatchUp, ChainOn, DisabledReason, Facts, Hint, HintKind, Source
+from lib.records import replace
 from lib.schedule import parse_schedule
 from lib.simulation import Effort, Replay, Simulation, Start, Subject, TooMuch, Walk, facts_at, simulate, with_upstreams
 from lib.task import Task

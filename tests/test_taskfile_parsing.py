@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from lib.blackout import parse_blackout
 from lib.catalog import Catalog, catalog_of, find_files, load_file, scan_tasks
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
+from lib.records import replace
 from lib.schedule import Interval, Manual
 from lib.task import FIELDS, Request, Surroundings, parse_task
 from lib.workspace import MAX_BYTES, Workspace

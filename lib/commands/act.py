@@ -62,6 +62,7 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, de
         return replace_and_report(app, str(error))
     report = Tick(app.context(db), every, tell=_teller(screen)).run()
     _show_report(app, screen, db, report)
+    db.close()  # whoever is last leaves one file, without a log beside it
     return report.exit_code
 
 
