@@ -75,22 +75,21 @@ class Variant:
 
 
 def measure_burst(bench: Bench) -> Section:
-    count = bench.scale.jobs
+    count, rounds = bench.scale.jobs, bench.scale.some_rounds
     section = Section(
         "Burst",
         f"{count:,} shell tasks are due in the same minute, at most {AT_ONCE} at once; `xargs -P{AT_ONCE}` runs the same"
-        " commands the same way (`bash --noprofile --norc -c`). Counted until the last job's own time stamp: for the first"
-        " job from the full minute, at which the tick starts as cron would start it; for the second, which comes later in the"
-        " same minute, and for xargs from their start. xargs runs before and after each tick;"
-        f" medians of {bench.scale.few_rounds} ticks and {2 * bench.scale.few_rounds} runs of xargs.",
+        " commands the same way (`bash --noprofile --norc -c`). Counted until the last job's own time stamp, from the start of"
+        " the tick or of xargs. Each minute one tick for each kind of job, by turns the one or the other with the minute itself;"
+        f" xargs runs before and after each tick; medians of {rounds} ticks and {2 * rounds} runs of xargs.",
     )
     variants = [_make(bench, "builtin", BUILTIN), _make(bench, "external", EXTERNAL)]
     next_minute(least_seconds=25)
     for variant in variants:
         variant.workspace.settle()  # from the next minute on they are due
-    for _ in range(bench.scale.few_rounds):
+    for number in range(rounds):
         at = next_minute(least_seconds=5)
-        for variant in variants:
+        for variant in variants[:: 1 if number % 2 else -1]:
             variant.run_xargs()
             variant.run_tick(max(at, time.time() + 0.2))
             variant.run_xargs()

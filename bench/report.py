@@ -26,10 +26,10 @@ LIMITS = """## Limits, and what comes after them
 - **Files.** Every tick asks for the times of every file, about 5 µs each: up to some 20,000 tasks nobody notices, and at 100,000 an
   idle tick costs more than half a second of each minute. What would come next is a watcher that stays running (inotify) and
   leaves word, which is what this program was made to do without; or several workspaces, each with its own line in the crontab.
-- **Starting.** A run costs about 1.5 ms of processor time beyond the command itself: its claim, lock, log, two commits shared with
-  others and one line of history. A command that lives in the shell alone (`echo`) costs less than that, so a burst of those
-  takes about twice as long as with xargs, which keeps nothing. A command that starts one program hides most of it. A second
-  process takes half of a long queue; more processors would take their share too, until SQLite is the limit.
+- **Starting.** A run costs about 0.9 ms of processor time beyond the command itself: its claim, lock, log, two commits shared with
+  others and one line of history. A command that lives in the shell alone (`echo`) costs little more than that, so a burst of
+  those shows it; a command that starts one program hides most of it. A second process takes half of a long queue; more
+  processors would take their share too, until SQLite is the limit.
 - **Writing.** One SQLite file takes one writer at a time, and each commit waits for the disk. Starts and ends that come together
   share one; with a disk of 1 ms that is some thousand starts a second. Behind that lies PostgreSQL.
 - **History.** What commands show is found by index, so a million runs look like a thousand. The database grows by about 0.6 KiB
