@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.catalog import Catalog, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
-from lib.config import Settings, load_settings, remember_document
+from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
@@ -86,7 +86,6 @@ def leave_shortcut(context: Context) -> None:
     root, settings = context.workspace.root, context.settings
     path = Path(shortcut_path(str(root)))
     try:
-        remember_document(context.workspace, settings.text)
         if settings.config.ping_url:
             path.unlink(missing_ok=True)
             return

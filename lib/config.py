@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from datetime import time, timedelta
 from pathlib import Path
 
-from lib import VERSION
 from lib.agents import PRESETS, Agent, Format
 from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
@@ -16,17 +14,8 @@ from lib.idle import basis, outside
 from lib.near import suggestion
 from lib.records import field, record, replace
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
-from lib.workspace import (
-    PRIVATE_FILE,
-    UnsafeFile,
-    Workspace,
-    fill,
-    parse_env,
-    read_settings_file,
-    replace_file,
-    variables_in,
-)
-from lib.yamltree import Fields, Node, Problem, YamlError, as_plain, as_text, as_whole, from_plain, parse_yaml
+from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file, variables_in
+from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
 KEYS = (
@@ -94,7 +83,6 @@ class Settings:
     env_file: Mapping[str, str]
     variables: tuple[str, ...] = ()  # that config.yaml refers to
     basis: str = ""  # a digest of all this and of what else the task files depend on
-    text: str = ""  # of config.yaml
 
 
 class SettingsError(TickdownError):
@@ -115,10 +103,10 @@ def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) 
     lines += [f".env:{number}: {message}" for number, message in env_problems]
     environment = {**from_file, **process_environment}
     text = _text_of(workspace.config_file, lines)
-    config, problems = parse_config(text, environment, _remembered(workspace, text))
+    config, problems = parse_config(text, environment)
     lines += [problem.at("config.yaml") for problem in problems]
     variables = variables_in(text)
-    settings = Settings(config, environment, from_file, variables, basis(seen, variables), text)
+    settings = Settings(config, environment, from_file, variables, basis(seen, variables))
     if lines:
         raise SettingsError(lines, settings)
     return settings
@@ -132,30 +120,10 @@ def _text_of(path: Path, lines: list[str]) -> str:
         return ""
 
 
-def _remembered(workspace: Workspace, text: str) -> Node | None:
-    """The tree of this very text, if a tick has left it: to load the YAML library takes longer than the rest of a start."""
+def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, list[Problem]]:
+    """The configuration, with the default for whatever is wrong, and what is wrong."""
     try:
-        version, of_text, tree = json.loads(_memory(workspace).read_bytes())
-        return from_plain(tree) if (version, of_text) == (VERSION, text) else None
-    except (OSError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def remember_document(workspace: Workspace, text: str) -> None:
-    """So that the next start need not parse it. May raise OSError."""
-    if text.strip() and _remembered(workspace, text) is None:
-        kept = json.dumps([VERSION, text, as_plain(parse_yaml(text))])
-        replace_file(_memory(workspace), kept.encode(), PRIVATE_FILE)
-
-
-def _memory(workspace: Workspace) -> Path:
-    return workspace.state / "config.json"
-
-
-def parse_config(text: str, environment: Mapping[str, str], tree: Node | None = None) -> tuple[Config, list[Problem]]:
-    """The configuration, with the default for whatever is wrong, and what is wrong. `tree` is the text's, if that is known."""
-    try:
-        root = tree or (parse_yaml(text) if text.strip() else Node("map", 1, 0))
+        root = parse_yaml(text) if text.strip() else Node("map", 1, 0)
     except YamlError as error:
         return Config(), [error.problem]
     problems: list[Problem] = []

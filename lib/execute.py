@@ -452,8 +452,7 @@ class Execution:
         self._attempt_over(why, now, monotonic)
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        if outcome.status is not RunStatus.SUCCESS or self._heal is not None:
-            outcome = self._as_requested(outcome)  # of a plain success, when it is recorded
+        outcome = self._as_requested(outcome)
         if self.rung is Rung.HEAL and self._heal is not None:
             self._heal_over(self._heal, outcome, now, monotonic)
             return
@@ -789,8 +788,6 @@ class Execution:
         """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
         end, db = self._end, self.context.db
         assert end is not None
-        if end.outcome.status is RunStatus.SUCCESS and (outcome := self._as_requested(end.outcome)) is not end.outcome:
-            end = self._end = replace(end, outcome=outcome)
         facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
         verdict = self._judged(facts, end) if end.retry_at is None else None
         ending = runs.Ending(

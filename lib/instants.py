@@ -6,9 +6,14 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 
-@lru_cache(maxsize=64)  # one moment goes into several rows
 def to_store(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds")[:-6] + "Z"
+    return _as_text(moment if moment.tzinfo is UTC else moment.astimezone(UTC))
+
+
+@lru_cache(maxsize=64)  # one moment goes into several rows
+def _as_text(utc: datetime) -> str:
+    """Only of UTC: in other zones two moments can be equal that are an hour apart."""
+    return utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def from_store(text: str) -> datetime:

@@ -276,10 +276,10 @@ def _home() -> int | None:
 
 def _go_home() -> None:
     home = _home()
-    if home is None:
-        os.chdir("/")
-    else:
-        os.fchdir(home)
+    try:
+        os.chdir("/" if home is None else home)
+    except OSError:
+        os.chdir("/")  # closed to us since; nothing may keep us from looking after what was just started
 
 
 def _program(name: str, environment: Mapping[str, str], cwd: Path) -> str:

@@ -167,6 +167,8 @@ class Tick:
         context = self.context
         pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
         pinger.send("/start")
+        if context.healer is not None:
+            import lib.heal  # noqa: F401  # now: in an hour there may be another version of the program
         with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
             owner, now = context.owner, self.report.started_at
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
@@ -516,6 +518,12 @@ class Tick:
 
     def _work(self) -> None:
         """Start what is queued as slots come free, until nothing of ours is left to wait for."""
+        try:
+            self._work_off()
+        finally:
+            self._tell_news()
+
+    def _work_off(self) -> None:
         while not self.supervisor.stopping or self.supervisor.jobs:
             until: float | None = None
             if not self.supervisor.stopping:
@@ -527,12 +535,11 @@ class Tick:
                     self._recover(datetime.now(UTC))
                 until = self._wake_time(self._start_ready())
                 if not self.supervisor.jobs and until is None:
-                    break
+                    return
             self.supervisor.wait(until)
             self._tell_news()
             if self.supervisor.stopping:
                 self._cancel_claimed()
-        self._tell_news()
 
     def _tell_news(self) -> None:
         """What ended together is told together: who reads it is woken once."""

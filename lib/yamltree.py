@@ -145,19 +145,6 @@ def _build(loader: Any) -> Node:
             stack[-1] = (parent, None)
 
 
-def as_plain(node: Node) -> list[Any]:
-    """What JSON can keep of a tree: all of it."""
-    items = [as_plain(item) for item in node.items]
-    entries, keys = ({name: as_plain(it) for name, it in named.items()} for named in (node.entries, node.keys))
-    return [node.kind, node.line, node.start, node.end, node.value, node.text, items, entries, keys, node.flow]
-
-
-def from_plain(kept: list[Any]) -> Node:
-    kind, line, start, end, value, text, items, entries, keys, flow = kept
-    values, names = ({name: from_plain(it) for name, it in named.items()} for named in (entries, keys))
-    return Node(kind, line, start, end, value, text, [from_plain(item) for item in items], values, names, flow)
-
-
 @cache
 def _resolve() -> Callable[[str, tuple[bool, bool]], str]:
     import yaml

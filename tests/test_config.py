@@ -15,7 +15,6 @@ from lib import config as config_module
 from lib.config import Config, Destination, Settings, SettingsError, load_settings
 from lib.errors import Exit
 from lib.workspace import Workspace, fill
-from lib.yamltree import parse_yaml
 
 
 def parse_config(text: str, environment: dict[str, str]) -> Config:
@@ -341,48 +340,3 @@ def test_the_environment_wins_over_the_env_file(tmp_path):
 )  # fmt: skip
 def test_names_in_braces_are_filled_in_once(text, result, missing):
     assert fill(text, {"A": "1", "B": "2", "D": "${A}"}) == (result, missing)
-
-
-# --- what is remembered of it -------------------------------------------------------------------------------------
-
-EVERYTHING = """\
-timezone: Europe/Berlin   # with a comment
-max_concurrent: 0x10
-groups: {gpu: 1, "odd: name": 2}
-blackout:
-  - "22:00-06:00"
-  - sat-sun
-notify:
-  telegram: {token: "${T}", base_url: 'http://127.0.0.1:1'}
-  destinations: {home: {chat: "-1", thread: 7}}
-  default: home
-budget_usd_per_day: 1.5
-healer: null
-"""
-
-
-@pytest.mark.parametrize(
-    "text", [EVERYTHING, "{}", "max_concurrent: ten\nunknown: [1, {a: b}]\n", "- a\n- b\n", "just text"]
-)
-def test_a_remembered_configuration_means_what_its_text_means(tmp_path: Path, text: str) -> None:
-    workspace, environment = Workspace(tmp_path), {"T": "123:abc"}
-    workspace.state.mkdir()
-    config_module.remember_document(workspace, text)
-    tree = config_module._remembered(workspace, text)
-    assert tree == parse_yaml(text)
-    assert config_module.parse_config(text, environment, tree) == config_module.parse_config(text, environment)
-    assert (workspace.state / "config.json").stat().st_mode & 0o777 == 0o600
-
-
-@pytest.mark.parametrize(
-    "spoilt", [b"", b"{", b"[]", b"null", b'["0.1.0", "max_concurrent: 3\\n", ["map"]]', b"\xff", b"[1, 2, 3]"]
-)
-def test_a_memory_that_is_spoilt_or_of_another_text_is_not_used(tmp_path: Path, spoilt: bytes) -> None:
-    workspace = Workspace(tmp_path)
-    workspace.state.mkdir()
-    config_module.remember_document(workspace, "max_concurrent: 4\n")
-    assert settings_of(tmp_path, config=b"max_concurrent: 3\n").config.max_concurrent == 3
-    (workspace.state / "config.json").write_bytes(spoilt)
-    assert load_settings(workspace, {}).config.max_concurrent == 3
-    config_module.remember_document(workspace, "max_concurrent: 3\n")
-    assert load_settings(workspace, {}).config.max_concurrent == 3

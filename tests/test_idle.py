@@ -464,7 +464,6 @@ def test_a_hundred_ticks_leave_a_small_log_of_the_database(settled: Workspace) -
 
 def test_a_tick_with_work_to_do_loads_neither_the_parsers_nor_the_healer(workspace: Workspace) -> None:
     """Neither is needed where nothing was edited and nothing fails; all of them are slow to load."""
-    workspace.config("max_concurrent: 3\n")
     workspace.task("a", schedule="0 0 * * *")
     workspace.tick()
     assert is_idle(workspace)

@@ -278,7 +278,11 @@ def test_when_curl_shows_the_headers_the_moment_they_state_is_known(tools: Tools
     [
         ("no-such-command-here", 127, MISSING),
         ("set -e; no-such-command-here; true", 127, MISSING),
-        ("PATH=/usr/bin:/bin env no-such-command-here", 127, MISSING),  # a folder that is closed to us would make it 126
+        (
+            "PATH=/usr/bin:/bin env no-such-command-here",
+            127,
+            MISSING,
+        ),  # a folder that is closed to us would make it 126
         ("./no/such/file", 127, MISSING),
         ("./plain", 126, MISSING),
         (".", 2, ERROR),

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import Gate, Telegram, Workspace, alive, kill, wait_for
+from tests.helpers import PATIENCE, Gate, Telegram, Workspace, alive, kill, wait_for
 
 WAIT_FOR_GO = "until [ -e go ]; do sleep 0.02; done"
 
@@ -196,6 +197,20 @@ def test_a_working_folder_that_may_not_be_entered_is_named(workspace: Workspace)
     (workspace.root / "closed").mkdir(mode=0o000)
     workspace.task("a", "true", cwd="closed")
     assert "closed" in run(workspace, code=1)["error"]
+
+
+def test_a_folder_that_closes_behind_the_tick_costs_no_run(workspace: Workspace) -> None:
+    """It can't go back to where it was started, and looks after what it has started all the same."""
+    start = workspace.root.parent / "start"
+    start.mkdir()
+    workspace.task("a", f"chmod 000 {start}", schedule="1h", priority=1)
+    workspace.task("b", "true", schedule="manual", after="a")
+    try:
+        done = subprocess.run(workspace.argv("tick"), cwd=start, env=workspace.environment, timeout=PATIENCE)
+    finally:
+        start.chmod(0o700)
+    assert done.returncode == 0
+    assert [workspace.last_run(name)["status"] for name in "ab"] == ["success", "success"]
 
 
 def test_variables_are_filled_from_the_env_file_and_the_environment(workspace: Workspace) -> None:

@@ -140,6 +140,11 @@ def test_a_stored_moment_is_itself_again(moment):
     assert from_store(to_store(cut)) == cut.astimezone(UTC)
 
 
+def test_the_hour_that_comes_twice_is_stored_as_the_two_hours_that_it_is():
+    first, second = (datetime(2026, 10, 25, 2, 30, tzinfo=BERLIN, fold=fold) for fold in (0, 1))
+    assert [to_store(first), to_store(second)] == ["2026-10-25T00:30:00.000Z", "2026-10-25T01:30:00.000Z"]
+
+
 @given(*[st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1), timezones=st.just(UTC))] * 2)
 def test_stored_moments_sort_as_text(one, other):
     one, other = to_milliseconds(one), to_milliseconds(other)
