@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-from lib.process import STARTED_HERE, ProcessInfo, process_info, send_signal
+from lib.process import STARTED_HERE, ProcessInfo, process_info, send_signal, ticks_since_boot
 
 # How soon to look again while processes are ending: at once for the many that obey, slower for the few that don't.
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
@@ -98,6 +98,7 @@ class Termination:
         self.look_every = FIRST_LOOK
         self.known: dict[int, int] = {}
         self.told: set[tuple[int, int]] = set()
+        self.asked_at: int | None = None  # when SIGTERM was first sent, as the kernel counts the starts of processes
         self.survivors: list[int] = []
 
     def step(self, now: float) -> float | None:
@@ -111,10 +112,14 @@ class Termination:
             self.survivors = sorted(self.known)
             return None
         final = now >= self.kill_at
+        first = self.asked_at is None
+        if self.asked_at is None:
+            self.asked_at = ticks_since_boot()
         for pid, started in self.known.items():
             if final:
                 send_signal(pid, started, signal.SIGKILL)
-            elif (pid, started) not in self.told:
+            elif (pid, started) not in self.told and (first or started < self.asked_at):
+                # Not what began since: it is cleaning up, as it was asked to, and has until SIGKILL.
                 self.told.add((pid, started))
                 send_signal(pid, started, signal.SIGTERM)
                 send_signal(pid, started, signal.SIGCONT)  # a stopped process can't act on the first

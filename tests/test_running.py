@@ -199,6 +199,15 @@ def test_a_working_folder_that_may_not_be_entered_is_named(workspace: Workspace)
     assert "closed" in run(workspace, code=1)["error"]
 
 
+def test_what_a_task_starts_to_clean_up_is_not_ended_before_its_time(workspace: Workspace) -> None:
+    """Each step takes longer than a tick takes to look again."""
+    steps = "; ".join(f"bash -c 'sleep 0.7; touch cleaned-{number}'" for number in range(3))
+    workspace.task("a", f'trap "{steps}; exit 0" TERM; while :; do sleep 0.05; done', timeout=1)
+    assert run(workspace, code=1)["status"] == "timeout"
+    assert sorted(path.name for path in workspace.root.glob("cleaned-*")) == ["cleaned-0", "cleaned-1", "cleaned-2"]
+    assert workspace.processes() == []
+
+
 def test_a_folder_that_closes_behind_the_tick_costs_no_run(workspace: Workspace) -> None:
     """It can't go back to where it was started, and looks after what it has started all the same."""
     start = workspace.root.parent / "start"
