@@ -26,7 +26,7 @@ READ_BY_TWO = 1000  # so many files are worth a second process
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-@record()
+@record(slots=True)
 class TaskFile:
     """One file: the task in it, or why it is rejected. A task that the store has kept is read from there when it is asked
     for."""

@@ -43,7 +43,7 @@ class YamlError(Exception):
         self.problem = Problem(line, "", message)
 
 
-@record()
+@record(slots=True)
 class Node:
     """A scalar (`value`, `text`), a list (`items`) or a mapping (`entries`), with its place in the text."""
 
