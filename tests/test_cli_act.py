@@ -412,6 +412,13 @@ def test_a_task_that_does_not_run_anyway_is_not_paused(workspace: Workspace) -> 
     assert path.read_bytes() == before
 
 
+def test_the_command_that_pause_names_for_a_one_shot_that_is_over_works(workspace: Workspace) -> None:
+    workspace.task("job", "echo >> ran", schedule="in 1 day", enabled=False, disabled_reason="completed")
+    assert "`scheduler.py run job` lets it run again" in workspace.cli("pause", "job", code=1).stderr
+    workspace.cli("run", "job")
+    assert (workspace.root / "ran").exists()
+
+
 # --- another Python --------------------------------------------------------------------------------------------
 
 

@@ -209,7 +209,7 @@ def test_doctor_tells_that_alerts_can_not_be_sent(workspace: Workspace, telegram
     workspace.task("job", "exit 1", schedule="1h")
     workspace.tick()
     out = workspace.cli("doctor", code=1).stdout
-    assert re.search(r"PROBLEM +alerts +Telegram, to home, work; 1 alerts wait to be sent, so far in vain: .*500", out)
+    assert re.search(r"PROBLEM +alerts +Telegram, to home, work; 1 alert waits to be sent, so far in vain: .*500", out)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")

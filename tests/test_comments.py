@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -377,3 +378,10 @@ def test_old_comments_go_but_unread_ones_stay(workspace: Workspace) -> None:
     workspace.sql("UPDATE comments SET at = '2020-01-01T00:00:00.000Z'")
     workspace.cli("prune")
     assert [comment["text"] for comment in workspace.json("comments", "job")] == ["unread words"]
+
+
+def test_a_task_that_comments_is_told_that_people_read_it(workspace: Workspace) -> None:
+    workspace.task("job", f'{sys.executable} "$TICKDOWN_SCHEDULER" comment job /pause')
+    run = workspace.json("run", "job")
+    assert "for people to read" in workspace.log_text(run) and unread(workspace) == []
+    assert workspace.json("show", "job")["state"] == "active"

@@ -327,13 +327,15 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
         yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)
     recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
-    yield Finding("history", True, f"{len(recent)} failed runs in the last 24 h")
+    yield Finding("history", True, f"{len(recent)} failed run{'s' * (len(recent) != 1)} in the last 24 h")
 
 
 def _telegram(app: App, db: Database) -> Finding:
     notify = app.settings.config.notify
     waiting, trouble = outbox.outbox_state(db)
-    queue = f"; {waiting} alerts wait to be sent" if waiting else ""
+    queue = (
+        f"; {waiting} alert{'s' if waiting > 1 else ''} wait{'' if waiting > 1 else 's'} to be sent" if waiting else ""
+    )
     if notify.destinations and not notify.token:
         missing = "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env"
         return Finding("alerts", False, missing + queue)

@@ -36,9 +36,9 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     end = _pause_end(task, for_, until, now)
     if not task.enabled:
         reason = task.disabled_reason or "enabled: false"
-        raise TickdownError(
-            f"{task.id} does not run anyway ({reason}); `scheduler.py resume {task.id}` lets it run again"
-        )
+        is_over = task.disabled_reason in (DisabledReason.COMPLETED, DisabledReason.FAILED)  # `resume` refuses those
+        again = f"`scheduler.py {'run' if is_over else 'resume'} {task.id}`"
+        raise TickdownError(f"{task.id} does not run anyway ({reason}); {again} lets it run again")
     if end is None:
         where = _disable(app.context(db), task, DisabledReason.PAUSED, now)
         message = f"{task.id} is paused ({where}); go on with: scheduler.py resume {task.id}"

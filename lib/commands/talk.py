@@ -39,7 +39,9 @@ def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
         number = comments.add_comment(connection, task.id, who_am_i(), text, now, by_a_person=by_a_person)
     app.log.info("comment", task_id=task.id, comment=number)
     message = f"comment {number} on {task.id}; it is read before the next run"
-    if wish is not None:
+    if not by_a_person:
+        message = f"comment {number} on {task.id}, for people to read"
+    elif wish is not None:
         message = f"comment {number} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
     elif reader_of(app.context(db), task) is None:
         message += f"\nno agent is there to make sense of it: it stays unread; understood without one are {COMMANDS}"
