@@ -1,9 +1,9 @@
 """Classes that are nothing but their fields, like those of `dataclasses`, but made quickly.
 
-Every start of the program makes about a hundred of them and uses a third. `dataclasses` would compile half a dozen methods for
-each, and is itself slow to import: a fifth of the start of a tick in all. Here only `__init__` is compiled, and only when a
-record is first made; comparing, hashing and showing are the same few lines for every class. That nobody assigns to a field
-of a frozen one is the type checker's to see, which takes these for the real thing.
+Every start of the program makes about a hundred of them, and a tick needs but some. `dataclasses` would compile half a dozen
+methods for each, and is itself slow to import. Here only `__init__` is compiled, and only when a record is first made;
+comparing, hashing and showing are the same few lines for every class. That nobody assigns to a field of a frozen one is the
+type checker's to see, which takes these for the real thing.
 """
 
 from __future__ import annotations

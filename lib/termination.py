@@ -112,13 +112,11 @@ class Termination:
             self.survivors = sorted(self.known)
             return None
         final = now >= self.kill_at
-        first = self.asked_at is None
-        if self.asked_at is None:
-            self.asked_at = ticks_since_boot()
+        asked_at, self.asked_at = self.asked_at, self.asked_at or ticks_since_boot()
         for pid, started in self.known.items():
             if final:
                 send_signal(pid, started, signal.SIGKILL)
-            elif (pid, started) not in self.told and (first or started < self.asked_at):
+            elif (pid, started) not in self.told and (asked_at is None or started < asked_at):
                 # Not what began since: it is cleaning up, as it was asked to, and has until SIGKILL.
                 self.told.add((pid, started))
                 send_signal(pid, started, signal.SIGTERM)

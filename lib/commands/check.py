@@ -333,9 +333,8 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
 def _telegram(app: App, db: Database) -> Finding:
     notify = app.settings.config.notify
     waiting, trouble = outbox.outbox_state(db)
-    queue = (
-        f"; {waiting} alert{'s' if waiting > 1 else ''} wait{'' if waiting > 1 else 's'} to be sent" if waiting else ""
-    )
+    waits = "1 alert waits" if waiting == 1 else f"{waiting} alerts wait"
+    queue = f"; {waits} to be sent" if waiting else ""
     if notify.destinations and not notify.token:
         missing = "destinations are configured, but TELEGRAM_BOT_TOKEN is not set: put it into .env"
         return Finding("alerts", False, missing + queue)
