@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test live agents demo bench lint clean
+.PHONY: run test live agents demo torture bench lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
@@ -29,6 +29,11 @@ agents: $(VENV)/ready-dev
 # Healing, with scripts in the place of agents.
 demo: $(VENV)/ready
 	tests/demo/heal.sh
+
+# Every kind of fault with fresh seeds, for as long as you like: make torture SECONDS=120, some of it: ONLY=kill, again: SEED=…
+SECONDS ?= 120
+torture: $(VENV)/ready-dev
+	$(BIN)/python -m tests.faults --seconds $(SECONDS) $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)")
 
 # What it costs, beside what it is compared to; about 25 minutes. Some of it: make bench ONLY=idle,burst
 bench: $(VENV)/ready
