@@ -64,7 +64,7 @@ from lib.model import (
     Source,
 )
 from lib.outcomes import Outcome, classify
-from lib.process import PIPE_BYTES, Child, boot_id
+from lib.process import PIPE_BYTES, Child, boot_id, widen
 from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
@@ -321,6 +321,8 @@ class Execution:
             if not data:
                 child.open_outputs.remove(output)
                 return
+            if len(data) == _READ:
+                widen(output)
             self._transcript.feed(output, data, keep=child.stdout is not None)
 
     def on_exit(self, now: datetime, monotonic: float) -> None:

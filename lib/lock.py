@@ -41,6 +41,13 @@ def _see_to(folder: Path) -> None:
     make_private_dir(folder)
 
 
+@cache
+def _owner_as_json(owner: Owner) -> str:
+    """The same for all locks of a process; without the closing bracket."""
+    named = {"host": owner.host, "pid": owner.pid, "pid_started": owner.started, "boot_id": owner.boot_id}
+    return json.dumps(named)[:-1]
+
+
 class TaskLock:
     def __init__(self, folder: Path, task_id: str) -> None:
         self.folder, self.path = folder, f"{folder}/{task_id}.lock"
@@ -77,19 +84,13 @@ class TaskLock:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
     def write(self, holder: Holder) -> None:
-        record = {
-            "host": holder.owner.host,
-            "pid": holder.owner.pid,
-            "pid_started": holder.owner.started,
-            "boot_id": holder.owner.boot_id,
-            "task_id": holder.task_id,
-            "run_id": holder.run_id,
-            "attempt": holder.attempt,
-            "deadline": to_store(holder.deadline),
-            "deadline_monotonic": round(holder.deadline_monotonic, 3),
-            "ladder_deadline": to_store(holder.ladder_deadline) if holder.ladder_deadline else None,
-        }
-        self._head = json.dumps(record)[:-1]
+        # Written by hand, since every attempt does it: ids and moments have nothing that JSON would write differently.
+        ladder = f'"{to_store(holder.ladder_deadline)}"' if holder.ladder_deadline else "null"
+        self._head = (
+            f'{_owner_as_json(holder.owner)}, "task_id": "{holder.task_id}", "run_id": "{holder.run_id}", '
+            f'"attempt": {holder.attempt}, "deadline": "{to_store(holder.deadline)}", '
+            f'"deadline_monotonic": {holder.deadline_monotonic:.3f}, "ladder_deadline": {ladder}'
+        )
         self.name_child(holder.child)
 
     def name_child(self, child: tuple[int, int] | None) -> None:

@@ -146,7 +146,7 @@ class Child:
         apart: bool = False,
     ) -> None:
         adopt_orphans()
-        pipes = [_pipe() for _ in range(2 if apart else 1)]
+        pipes = [os.pipe() for _ in range(2 if apart else 1)]
         (self.output, stderr), (stdout_reader, stdout) = pipes[0], pipes[-1]
         self.stdout = stdout_reader if apart else None
         self._born = ticks_since_boot()
@@ -222,15 +222,14 @@ class Child:
             os.close(descriptor)
 
 
-def _pipe() -> tuple[int, int]:
+def widen(pipe: int) -> None:
+    """For somebody who prints faster than this process reads; most print a line, and the usual size will do."""
     import fcntl
 
-    reader, writer = os.pipe()
     try:
-        fcntl.fcntl(reader, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
-        pass  # over the user's pipe quota: the default size works too
-    return reader, writer
+        pass  # over the user's pipe quota
 
 
 def _spawn(

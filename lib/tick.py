@@ -49,6 +49,7 @@ LOOK_FOR_SLOT_EVERY = 1.0
 # So many share a commit; more of them, and those that run would have ended before the next are started.
 STARTS_AT_ONCE = 8
 SHARE_BY = 100  # due tasks for each process that works on them
+GARBAGE_AFTER = 50_000  # objects more than before
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
@@ -175,6 +176,7 @@ class Tick:
                 tasks.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
+            gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
             self._pass()
             self._work()
             if not self.supervisor.stopping:
@@ -288,10 +290,12 @@ class Tick:
     def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
             hindered = self._hindrance(task, facts, now)
-            moment = look_again(now, task, facts, boot_id())
-            if moment is None or moment > now:
-                return NotBefore(moment)
-            return Decision(task, facts, plan(now, task, facts, boot_id(), hindered))
+            decided = plan(now, task, facts, boot_id(), hindered)
+            if not decided.starts:
+                moment = look_again(now, task, facts, boot_id())
+                if moment is None or moment > now:
+                    return NotBefore(moment)
+            return Decision(task, facts, decided)
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             from traceback import format_exc
 
