@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -13,7 +12,7 @@ from lib.chains import chain_problems
 from lib.errors import Exit, TickdownError
 from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
-from lib.process import Forked, may_fork, processors
+from lib.process import by_two
 from lib.records import record, replace
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
@@ -22,7 +21,6 @@ from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
-READ_BY_TWO = 1000  # so many files are worth a second process
 LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
@@ -181,23 +179,8 @@ def catalog_of(
 
 
 def _read_all(unknown: list[tuple[str, str]], reader: FileReader) -> list[TaskFile]:
-    """Many files are read by two processes: almost all of the work is parsing."""
-    if len(unknown) < READ_BY_TWO or processors() < 2 or not may_fork():
-        return [reader.read(path, stamp) for path, stamp in unknown]
-    middle = len(unknown) // 2
-    try:
-        other = Forked(lambda: _as_bytes(reader.read(path, stamp) for path, stamp in unknown[middle:]))
-    except OSError:  # no process to be had
-        return [reader.read(path, stamp) for path, stamp in unknown]
-    read = [reader.read(path, stamp) for path, stamp in unknown[:middle]]
-    answer = other.wait()
-    if answer is None:
-        return read + [reader.read(path, stamp) for path, stamp in unknown[middle:]]
-    return read + [file_from(*values) for values in json.loads(answer)]
-
-
-def _as_bytes(files: Iterable[TaskFile]) -> bytes:
-    return json.dumps([values_of(file) for file in files]).encode()
+    """Almost all of the work is parsing."""
+    return by_two(unknown, lambda found: reader.read(*found), values_of, lambda values: file_from(*values))
 
 
 def values_of(file: TaskFile) -> tuple[str, str, str, str | None, str | None, str, bool, bool]:

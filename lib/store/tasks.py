@@ -10,6 +10,7 @@ from lib.catalog import Catalog, TaskFile
 from lib.governor import look_again
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
+from lib.process import by_two
 from lib.records import record
 from lib.schedule import OneShot
 from lib.store.database import Database
@@ -40,28 +41,45 @@ def sync(
     read = {file.path for file in catalog.read}
     files = [file for file in catalog.files if file.path in read or file.chained]
     rows, chains = _rows_of(connection, files), _by_task(connection.execute("SELECT * FROM chains").fetchall())
-    stamp, met = to_store(now), set()
+    new: list[Task] = []
     for task in [file.task for file in files if file.task is not None]:
         for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
             connection.execute(sql, values)
         row = rows.get(task.id.lower())
-        known = (task.path, task.schedule.text, task.timezone, int(task.enabled))
         if row is None:
-            last_end = now if rebuilt else None
-            look_at = _first_look(task, Facts(task.id, now, now, last_end=last_end, boot_id=boot_id), now)
-            new = (task.id, stamp, stamp, stamp, boot_id, stamp if rebuilt else None, look_at)
-            connection.execute(_MEET, (*known, *new))
-            met.add(task.path)
+            new.append(task)
             continue
-        for sql, parameters in _changes(task, row, known, now, boot_id):
+        for sql, parameters in _changes(task, row, _as_seen(task), now, boot_id):
             connection.execute(sql, parameters)
+    _meet(connection, new, now, boot_id, last_end=now if rebuilt else None)
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
+    met = {task.path for task in new}
     connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
     for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
         if row["id"] not in catalog and _is_gone(row, catalog):
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
             close_tickets(connection, row["id"], "the task's file is gone", now)
+
+
+def _as_seen(task: Task) -> tuple[str, str, str, int]:
+    return task.path, task.schedule.text, task.timezone, int(task.enabled)
+
+
+def _meet(
+    connection: sqlite3.Connection, new: list[Task], now: datetime, boot_id: str, last_end: datetime | None
+) -> None:
+    def first_look(task: Task) -> str | None:
+        return _first_look(task, Facts(task.id, now, now, last_end=last_end, boot_id=boot_id), now)
+
+    stamp, looks = to_store(now), by_two(new, first_look, lambda look: look, lambda look: look)
+    connection.executemany(
+        _MEET,
+        [
+            (*_as_seen(task), task.id, stamp, stamp, stamp, boot_id, to_store(last_end) if last_end else None, look)
+            for task, look in zip(new, looks, strict=True)
+        ],
+    )
 
 
 def _first_look(task: Task, facts: Facts, now: datetime) -> str | None:
