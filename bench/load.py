@@ -15,7 +15,7 @@ A_FEW = 10
 
 
 def measure_load(bench: Bench) -> Section:
-    count, rounds = bench.scale.many_tasks, bench.scale.few_rounds
+    count, rounds = bench.scale.many_tasks, bench.scale.some_rounds
     section = Section(
         "First load",
         f"The first tick over {count:,} new files of which none is due, against one process that reads the same files and"
