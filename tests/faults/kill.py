@@ -270,7 +270,8 @@ def killed_at(trial: Trial, label: str, number: int, *, share: int = 0) -> bool:
 def run_mortal(workspace: Workspace, label: str = "", number: int = 0, *, share: int = 0) -> tuple[int, list[str]]:
     """A tick that dies when it passes such a point for the so-manieth time (0: never); its exit code and the points that were
     passed by its own end."""
-    ledger = workspace.root / "ledger"
+    taken = len(list(workspace.root.glob("ledger-*.sql")))
+    ledger = workspace.root / f"ledger-{taken + 1}"  # of its own: a helper of an earlier one may still be alive
     argv = [sys.executable, mortal.__file__, str(ledger), label, str(number), str(share), str(SCHEDULER), "tick"]
     done = subprocess.run(
         [*argv, "--workspace", str(workspace.root)], env=workspace.environment, cwd=workspace.root, timeout=PATIENCE * 3,
