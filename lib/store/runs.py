@@ -558,9 +558,7 @@ def attempts_of(db: Database, run_id: str) -> list[sqlite3.Row]:
 def outcome_of(attempt: sqlite3.Row) -> Outcome:
     """How an attempt ended, as far as it is kept."""
     error_class = ErrorClass(attempt["error_class"]) if attempt["error_class"] else None
-    return Outcome(
-        RunStatus(attempt["status"]), attempt["exit_code"], attempt["signal"], error_class, attempt["error"]
-    )
+    return Outcome(RunStatus(attempt["status"]), attempt["exit_code"], attempt["signal"], error_class, attempt["error"])
 
 
 def to_run(row: sqlite3.Row) -> Run:

@@ -41,7 +41,8 @@ class Journal:
             key = run_id, int(attempt)
             begins = word == "began"
             (journal.began if begins else journal.ended)[key] += 1
-            journal.codes.update({key: int(number) for number in code})
+            if code:
+                journal.codes[key] = int(code[0])
             journal.events.append((*key, begins))
         return journal
 
@@ -87,7 +88,9 @@ def _check_attempts(workspace: Workspace) -> None:
     keys = workspace.sql("SELECT key FROM task_runs GROUP BY key HAVING COUNT(*) > 1")
     assert not keys, f"occurrences with two runs: {keys}"
     attempts = _attempts(workspace)
-    for run_id, stated in workspace.sql("SELECT run_id, attempts FROM task_runs WHERE status NOT IN ('skipped', 'missed')"):
+    for run_id, stated in workspace.sql(
+        "SELECT run_id, attempts FROM task_runs WHERE status NOT IN ('skipped', 'missed')"
+    ):
         numbers = [number for other, number in attempts if other == run_id]
         assert numbers == list(range(1, stated + 1)), f"{run_id} has {stated} attempts, on record are {numbers}"
     healed = {run_id for (run_id, _), (_, rung, _) in attempts.items() if rung in ("heal", "comments")}

@@ -4,10 +4,9 @@ that come to clear up after it do too. Then ticks go on until quiet, and everyth
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -25,7 +24,7 @@ from tests.faults.invariants import (
     tick_until_quiet,
 )
 from tests.faults.kinds import kind
-from tests.helpers import PATIENCE, SCHEDULER, Telegram, Workspace, half_past, wait_for
+from tests.helpers import PATIENCE, Telegram, Workspace, half_past, wait_for
 
 AWHILE = "sleep 0.2"
 MISSED = 3  # occurrences of each cron line
@@ -47,7 +46,9 @@ class Trial:
 
     # --- before ---
 
-    def add(self, task_id: str, command: str = ":", schedule: str = "2h", ends_as: str = "success", **more: object) -> None:
+    def add(
+        self, task_id: str, command: str = ":", schedule: str = "2h", ends_as: str = "success", **more: object
+    ) -> None:
         fields = {"priority": self.random.randint(-2, 2), "timeout": 60, **more}
         self.workspace.task(task_id, journalled(self.workspace, command), schedule, **fields)
         self.ends_as[task_id] = ends_as
@@ -87,6 +88,10 @@ class Trial:
         self.add("then", schedule="manual", after="quick-1")
         self.add("then-again", AWHILE, "manual", after="then")
         self.add("if-it-fails", schedule="manual", after={"fails": "failure"})
+        self.add("unwanted", ends_as="skipped")
+        self.workspace.cli("comment", "unwanted", "/skip")
+        self.workspace.write_task("broken", "---\nid: broken\nschedule: whenever\n---\n")
+        self.workspace.sql("UPDATE heartbeats SET at = strftime('%Y-%m-%dT%H:%M:%fZ', at, '-1 hours')")  # nobody came
 
     # --- killing ---
 
@@ -108,22 +113,30 @@ class Trial:
     def _schedulers(self) -> list[int]:
         return [pid for pid in self.workspace.processes() if b"scheduler.py" in _command_line(pid)]
 
-    def check(self) -> None:
-        workspace = self.workspace
-        check(workspace, self.telegram, self.maybe_twice)
-        waiting = workspace.sql("SELECT id, title, error FROM alerts WHERE status = 'pending'")
+    def check_usual(self) -> None:
+        check(self.workspace, self.telegram, self.maybe_twice)
+        waiting = self.workspace.sql("SELECT id, title, error FROM alerts WHERE status = 'pending'")
         assert not waiting, f"alerts that wait for nothing: {waiting}"
-        assert len(self.maybe_twice) <= self.kills * 10
+
+    def check(self) -> None:
+        self.check_usual()
+        workspace = self.workspace
         runs = workspace.sql(
             "SELECT run_id, task_id, status, interruptions FROM task_runs WHERE status NOT IN ('skipped', 'missed')"
         )
-        self._check_chains({task_id: status for _, task_id, status, _ in runs})
+        ended = {task_id: status for _, task_id, status, _ in runs}
+        self._check_chains(ended)
         check_none_lost(workspace, self.due)
         for run_id, task_id, status, interruptions in runs:
             self._check_run(run_id, task_id, status, interruptions)
+        assert workspace.rows("unwanted") == [("skipped", "comment", 1)]
+        told = workspace.sql(
+            "SELECT kind, COUNT(*) FROM alerts WHERE task_id IS NULL AND kind <> 'crash' GROUP BY kind"
+        )
+        assert told == [("outage", 1), ("rejected", 1)], told
         self._check_once_only()
         self._check_counters(runs)
-        self._check_files(dict((task_id, status) for _, task_id, status, _ in runs))
+        self._check_files(ended)
 
     def _check_chains(self, ended: dict[str, str]) -> None:
         """Who comes after an end that did not come as it wants has nothing to do."""
@@ -267,14 +280,16 @@ def killed_at(trial: Trial, label: str, number: int, *, share: int = 0) -> bool:
     return died
 
 
-def run_mortal(workspace: Workspace, label: str = "", number: int = 0, *, share: int = 0) -> tuple[int, list[str]]:
-    """A tick that dies when it passes such a point for the so-manieth time (0: never); its exit code and the points that were
-    passed by its own end."""
-    taken = len(list(workspace.root.glob("ledger-*.sql")))
-    ledger = workspace.root / f"ledger-{taken + 1}"  # of its own: a helper of an earlier one may still be alive
-    argv = [sys.executable, mortal.__file__, str(ledger), label, str(number), str(share), str(SCHEDULER), "tick"]
+def run_mortal(
+    workspace: Workspace, label: str = "", number: int = 0, *, share: int = 0, command: Sequence[str] = ("tick",)
+) -> tuple[int, list[str]]:
+    """A tick, or another command, that dies when it passes such a point for the so-manieth time (0: never); its exit code and
+    the points that were passed by its own end."""
+    taken = len(list(workspace.root.parent.glob("ledger-*.sql")))
+    ledger = workspace.root.parent / f"ledger-{taken + 1}"  # of its own: a helper of an earlier one may still be alive
+    python, *argv = workspace.argv(*command)
     done = subprocess.run(
-        [*argv, "--workspace", str(workspace.root)], env=workspace.environment, cwd=workspace.root, timeout=PATIENCE * 3,
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [python, mortal.__file__, str(ledger), label, str(number), str(share), *argv], env=workspace.environment,
+        cwd=workspace.root, timeout=PATIENCE * 3, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     return done.returncode, mortal.passed(ledger)
