@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
 from random import Random
 from typing import Any
@@ -65,6 +67,22 @@ def test_a_tick_that_dies_before_it_runs_an_orphan_again_leaves_that_to_the_next
     workspace.tick()
     assert attempts(workspace) == [(1, "run", "orphaned"), (2, "rerun", "success")]
     assert workspace.sql("SELECT status, interruptions FROM task_runs") == [("success", 1)]
+
+
+def test_what_a_killed_writer_left_beside_a_task_file_goes_with_the_old_runs(workspace: Workspace) -> None:
+    workspace.task("a")
+    assert run_mortal(workspace, "before rename", 1, command=("pause", "a"))[0] == -signal.SIGKILL
+    folder = workspace.root / "tasks"
+    (left,) = folder.glob(".*")
+    others = [folder / name for name in (".a.md.original", ".tickdown-notes.md")]
+    for path in (left, *others):
+        path.touch()
+    workspace.cli("prune")
+    assert left.exists()  # its writer may be at it
+    for path in (left, *others):
+        os.utime(path, (0, 0))
+    workspace.cli("prune")
+    assert not left.exists() and all(path.exists() for path in others)
 
 
 def trace(workspace: Workspace) -> bool:
