@@ -13,7 +13,7 @@ from tests.healing import BROKEN, FIX, FIXED, Healing, says
 from tests.helpers import Telegram, Workspace, half_past
 
 Task = Iterator[None]  # what there is to do; and after all, whether it was done
-FEW, MOST = 12, 60  # points that every tick has, and that one with little to do may have
+FEW, MOST = 12, 80  # points that every tick has, and that one with little to do may have
 
 
 @kind("tick with one thing to do killed", seeds=8)
@@ -28,6 +28,25 @@ def one_thing(random: Random, workspace: Workspace) -> None:
         trial.settle()
         trial.check_usual()
         next(thing, None)
+
+
+@kind("very first tick killed", seeds=2)
+def first_tick(random: Random, workspace: Workspace) -> None:
+    """While the tables are being made, and the first tasks met."""
+    telegram = Telegram()
+    try:
+        telegram.configure(workspace)
+        trial = Trial(random, workspace, telegram)
+        for task_id in ("a", "b"):
+            trial.add(task_id)
+        while killed_at(trial, "", random.randint(1, 80)) and trial.kills < 4:
+            pass
+        assert trial.kills
+        trial.settle()
+        trial.check_usual()
+        check_none_lost(workspace, trial.due)
+    finally:
+        telegram.close()
 
 
 class quiet_workspace:

@@ -1,9 +1,9 @@
 """Run a command of the scheduler that dies by SIGKILL at a chosen point: mortal.py LEDGER LABEL NUMBER SHARE SCHEDULER ARG…
 
-Points lie before and after every BEGIN, COMMIT, start of a process, fork, renaming of a file and wait for an HTTP answer. Each
-that is passed, by this process or by one forked from it, is a line in LEDGER; whoever writes the NUMBER-th that ends with LABEL
-dies there (0: nobody does). What SQLite itself says of transactions goes to LEDGER.sql, so that a test can tell that none was
-overlooked. With a SHARE, a queue of that many tasks for each of two processes counts as long, on any machine.
+Points lie before and after every BEGIN, COMMIT, start of a process, fork, note in a lock, renaming of a file and wait for an HTTP
+answer. Each that is passed, by this process or by one forked from it, is a line in LEDGER; whoever writes the NUMBER-th that
+ends with LABEL dies there (0: nobody does). What SQLite itself says of transactions goes to LEDGER.sql, so that a test can tell
+that none was overlooked. With a SHARE, a queue of that many tasks for each of two processes counts as long, on any machine.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def watch_system(ledger: Ledger) -> None:
         (os, "posix_spawn", "spawn"),
         (os, "posix_spawnp", "reader"),
         (os, "fork", "fork"),
+        (os, "pwrite", "note"),  # who holds a lock
+        (os, "ftruncate", "note"),
         (os, "rename", "rename"),
         (os, "replace", "rename"),
         (http.client.HTTPConnection, "getresponse", "answer"),  # when it begins, the request is sent
