@@ -131,7 +131,9 @@ class Trial:
         for run_id, task_id, status, interruptions in runs:
             self._check_run(run_id, task_id, status, interruptions)
         unwanted = [row for row in workspace.rows("unwanted") if row[1] != "at_capacity"]  # it may have waited first
-        assert unwanted == [("skipped", "comment", 1)], unwanted
+        # Cut off twice before its comment was read, it is given up like any other.
+        assert unwanted in ([("skipped", "comment", 1)], [("orphaned", None, 1)]), unwanted
+        assert "unwanted" not in self._started(), "started against a comment"
         told = workspace.sql(
             "SELECT kind, COUNT(*) FROM alerts WHERE task_id IS NULL AND kind <> 'crash' GROUP BY kind"
         )
@@ -168,10 +170,14 @@ class Trial:
 
     def _check_once_only(self) -> None:
         """What must not be started twice was not, whatever became of it."""
-        task_of = dict(self.workspace.sql("SELECT run_id, task_id FROM task_runs"))
-        began = Counter(task_of[run_id] for run_id, _ in Journal.of(self.workspace).began)
+        began = self._started()
         twice = [task_id for task_id in self.must_not_rerun if began[task_id] > 1]
         assert not twice, f"started twice: {twice}"
+
+    def _started(self) -> Counter[str]:
+        """How often the command of each task really was."""
+        task_of = dict(self.workspace.sql("SELECT run_id, task_id FROM task_runs"))
+        return Counter(task_of[run_id] for run_id, _ in Journal.of(self.workspace).began)
 
     def _check_counters(self, runs: list[tuple[str, str, str, int]]) -> None:
         """An end counts once; one that was cut off does not count."""
@@ -216,7 +222,7 @@ def prepared(random: Random, workspace: Workspace) -> Iterator[Trial]:
 # --- at any moment -------------------------------------------------------------------------------------------------
 
 
-@kind("tick killed at a random moment", seeds=4)
+@kind("tick killed at a random moment", seeds=2)
 def random_moment(random: Random, workspace: Workspace) -> None:
     with prepared(random, workspace) as trial:
         for _ in range(random.randint(1, 3)):
@@ -234,7 +240,7 @@ def random_moment(random: Random, workspace: Workspace) -> None:
         trial.check()
 
 
-@kind("several ticks at once, some killed", seeds=2)
+@kind("several ticks at once, some killed", seeds=1)
 def some_of_several(random: Random, workspace: Workspace) -> None:
     with prepared(random, workspace) as trial:
         ticks = [workspace.start("tick", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for _ in range(6)]
@@ -259,22 +265,22 @@ def some_of_several(random: Random, workspace: Workspace) -> None:
 SURE = {"begin": 40, "commit": 40, "spawn": 56, "rename": 4, "answer": 2, "fork": 3, "note": 100}
 
 
-@kind("tick killed before or after a transaction", seeds=6)
+@kind("tick killed before or after a transaction", seeds=3)
 def at_a_transaction(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["begin", "commit"]))
 
 
-@kind("tick killed before or after a start", seeds=4)
+@kind("tick killed before or after a start", seeds=2)
 def at_a_start(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["spawn", "spawn", "note"]))
 
 
-@kind("tick killed while a file or an alert goes out", seeds=4)
+@kind("tick killed while a file or an alert goes out", seeds=2)
 def at_a_side_effect(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["rename", "answer"]))
 
 
-@kind("tick or helper of a shared queue killed", seeds=4)
+@kind("tick or helper of a shared queue killed", seeds=2)
 def in_a_shared_queue(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["fork", "begin", "commit", "spawn"]), share=8)
 
