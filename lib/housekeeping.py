@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -75,10 +76,21 @@ def _remove_snapshots(context: Context) -> None:
 def _remove_unfinished(context: Context, now: datetime) -> None:
     """What a writer that was killed has left beside the files it was to replace."""
     for top in (context.workspace.tasks, context.workspace.state):
-        for folder, _, names in os.walk(top):
-            for name in names:
-                if _UNFINISHED.fullmatch(name) and _older(Path(folder, name), now - ticks.A_DAY):
-                    _remove(Path(folder, name))
+        for path in _files_below(top):
+            if _UNFINISHED.fullmatch(path.name) and _older(path, now - ticks.A_DAY):
+                _remove(path)
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """Without recursion: folders can be nested deeper than Python goes. What can't be read is passed over."""
+    folders = [str(top)]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield from (Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
 def _older(path: Path, before: datetime) -> bool:

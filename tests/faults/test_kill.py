@@ -69,6 +69,18 @@ def test_a_tick_that_dies_before_it_runs_an_orphan_again_leaves_that_to_the_next
     assert workspace.sql("SELECT status, interruptions FROM task_runs") == [("success", 1)]
 
 
+def test_a_broken_file_is_reported_whenever_the_tick_that_found_it_died(workspace: Workspace) -> None:
+    """Also by ticks that have nothing else to do, and would take the short way."""
+    workspace.task("a", schedule="manual")
+    workspace.tick()
+    for number in range(1, 5):
+        workspace.write_task(f"broken-{number}", f"---\nid: b{number}\nschedule: whenever\n---\n")
+        assert run_mortal(workspace, "after commit", number)[0] == -signal.SIGKILL
+        workspace.tick()
+        workspace.tick()
+        assert workspace.sql("SELECT COUNT(*) FROM alerts WHERE kind = 'rejected'") == [(number,)]
+
+
 def test_what_a_killed_writer_left_beside_a_task_file_goes_with_the_old_runs(workspace: Workspace) -> None:
     workspace.task("a")
     assert run_mortal(workspace, "before rename", 1, command=("pause", "a"))[0] == -signal.SIGKILL
