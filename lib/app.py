@@ -74,10 +74,20 @@ def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catal
 
 
 def refresh(context: Context, now: datetime) -> Catalog:
-    """Bring the catalogue and the store up to date with the files. For ticks, which see to what was found broken."""
+    """Bring the catalogue and the store up to date with the files, and see to what was found broken. For ticks."""
     catalog = reject_past_dates(load(context.workspace, context.settings, context.db), context.db, now)
+    # Before the files are remembered as known: a tick that dies in between must leave the next one something to report.
+    _report_broken_files(context.db, catalog, now)
     sync_catalog(context.db, catalog, now, seen_to=True)
     return catalog
+
+
+def _report_broken_files(db: Database, catalog: Catalog, now: datetime) -> None:
+    from lib import messages
+    from lib.store import outbox
+
+    broken = [(file.path, file.digest, messages.broken_file_alert(file.path, file.errors)) for file in catalog.rejected]
+    outbox.report_broken_files(db, broken, now)
 
 
 def leave_shortcut(context: Context) -> None:

@@ -13,7 +13,7 @@ from lib.model import DisabledReason
 from lib.store import outbox, tasks
 from lib.store.heals import is_healed_now
 from lib.task import Task
-from lib.taskfile import set_fields
+from lib.taskfile import ChangedMeanwhile, set_fields
 
 
 def edit_file(
@@ -42,6 +42,10 @@ def write_closing(context: Context, task: Task, now: datetime) -> None:
     try:
         if not edit_file(context, task, changes, now, task.schedule.text if over else None):
             return
+    except ChangedMeanwhile as error:
+        # By another tick with the same aim, most likely, or by somebody's editor: a later tick looks at what came of it.
+        context.log.info("closing_put_off", task_id=task.id, reason=reason, error=str(error))
+        return
     except TickdownError as error:
         if _pending(context, task) is None:
             return  # another tick has written it this very moment

@@ -445,13 +445,28 @@ class Execution:
 
         run, self._takeover_of = self._takeover_of, None
         assert run is not None
-        if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now):
+        ended = self._ended_before(why, now)
+        cut_off = ended is None
+        if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off):
             self._drop()
             return
-        self.interruptions += 1
+        self.interruptions += cut_off
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
         heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
-        self._attempt_over(why, now, monotonic)
+        self._attempt_over(ended or why, now, monotonic)
+
+    def _ended_before(self, why: Outcome, now: datetime) -> Outcome | None:
+        """How the last attempt had ended, if the owner died between it and the one that was to follow: then nothing was cut
+        off, and what was to follow still does, a retry or the rerun of one that was cut off earlier."""
+        last = runs.attempts_of(self.context.db, self.run_id)[-1]
+        if why.status is not RunStatus.ORPHANED or last["rung"] in (Rung.HEAL, Rung.COMMENTS):
+            return None
+        outcome = runs.outcome_of(last)
+        if outcome.status is RunStatus.ORPHANED:
+            return outcome
+        wanted = self.task.enabled or self.source is Source.MANUAL
+        is_retried = wanted and isinstance(next_step(self.task, self._progress(now), outcome, now), Retry)
+        return outcome if outcome.status is RunStatus.FAILED and is_retried else None
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         outcome = self._as_requested(outcome)

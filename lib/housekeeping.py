@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -10,6 +13,9 @@ from lib.guard import remove_folder
 from lib.records import record
 from lib.store import ticks
 from lib.store.runs import get_run
+from lib.workspace import UNFINISHED
+
+_UNFINISHED = re.compile(rf"\..+{re.escape(UNFINISHED)}[a-z0-9_]{{8}}")
 
 
 @record(frozen=True)
@@ -29,6 +35,7 @@ def prune(context: Context, now: datetime) -> Pruned:
     ticks.remove_old_bookkeeping(context.db, config.keep_runs, now)
     logs += _remove_strays(context, before)
     _remove_snapshots(context)
+    _remove_unfinished(context, now)
     pruned = Pruned(before.isoformat(timespec="seconds"), removed, logs)
     context.log.info("pruned", runs=pruned.runs, logs=pruned.logs, before=pruned.before)
     return pruned
@@ -64,6 +71,26 @@ def _remove_snapshots(context: Context) -> None:
     for path in folder.iterdir():
         if path.name.rpartition("-")[0] not in known:
             remove_folder(path)
+
+
+def _remove_unfinished(context: Context, now: datetime) -> None:
+    """What a writer that was killed has left beside the files it was to replace."""
+    for top in (context.workspace.tasks, context.workspace.state):
+        for path in _files_below(top):
+            if _UNFINISHED.fullmatch(path.name) and _older(path, now - ticks.A_DAY):
+                _remove(path)
+
+
+def _files_below(top: Path) -> Iterator[Path]:
+    """Without recursion: folders can be nested deeper than Python goes. What can't be read is passed over."""
+    folders = [str(top)]
+    while folders:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+        yield from (Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False))
 
 
 def _older(path: Path, before: datetime) -> bool:

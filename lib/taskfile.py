@@ -19,6 +19,10 @@ class EditRefused(TickdownError):
     pass
 
 
+class ChangedMeanwhile(EditRefused):
+    """Somebody else wrote the file between our reading and our writing."""
+
+
 def set_fields(path: Path, changes: Mapping[str, str | None], task_id: str, if_schedule: str | None = None) -> bool:
     """Set fields to plain words, or take them away (None). Written beside the file, synced, renamed over it. The file
     must still be that of the task. With another schedule than `if_schedule` it is left as it is: False."""
@@ -123,7 +127,7 @@ def _replace(target: Path, content: bytes, before: os.stat_result) -> None:
     def unchanged() -> None:
         now = target.stat()
         if (now.st_mtime_ns, now.st_ino, now.st_size) != (before.st_mtime_ns, before.st_ino, before.st_size):
-            raise EditRefused(f"{target}: was changed by somebody else just now; nothing was written, try again")
+            raise ChangedMeanwhile(f"{target}: was changed by somebody else just now; nothing was written, try again")
 
     owner = (before.st_uid, before.st_gid)
     replace_file(target, content, before.st_mode & 0o7777, owner, check=unchanged)

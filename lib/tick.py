@@ -220,7 +220,7 @@ class Tick:
         ticks.forget_catalogue(self.context.db)
         try:
             self.catalog = refresh(self.context, now)
-            self._report_broken_files(now)
+            self.report.rejected = self.catalog.rejected
         except TickdownError as error:
             self.context.log.error("catalog", error=str(error))
 
@@ -250,7 +250,7 @@ class Tick:
                 raise
             context.log.error("catalog", error=str(error))  # what runs must still be looked after
         self._passes_done += 1
-        self._report_broken_files(now)
+        self.report.rejected = self.catalog.rejected
         self.report.duplicates = self.catalog.duplicate_lines()
         if self.report.duplicates:
             self._refuse_duplicates(now)
@@ -425,14 +425,6 @@ class Tick:
             return  # it has its row
         what = Plan(skipped=pending.all, reason=SkipReason.REJECTED, source=pending.source, stays_due=once)
         self._write_off(Decision(task, facts, what), now)
-
-    def _report_broken_files(self, now: datetime) -> None:
-        broken = [
-            (file.path, file.digest, messages.broken_file_alert(file.path, file.errors))
-            for file in self.catalog.rejected
-        ]
-        self.report.rejected = self.catalog.rejected
-        outbox.report_broken_files(self.context.db, broken, now)
 
     def _refuse_duplicates(self, now: datetime) -> None:
         alert = messages.duplicates_alert(self.report.duplicates)

@@ -100,6 +100,10 @@ def private_opener(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
 
 
+# In the name of a file that is being written. One whose writer was killed stays, and `prune` must know it for ours.
+UNFINISHED = ".tickdown-"
+
+
 def replace_file(
     path: Path,
     content: bytes,
@@ -110,7 +114,7 @@ def replace_file(
     """Whole or not at all: written beside it, synced, renamed over whatever is there. `check` has the last word."""
     import tempfile
 
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}{UNFINISHED}", dir=path.parent)
     try:
         with open(descriptor, "wb") as file:
             file.write(content)

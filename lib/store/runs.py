@@ -22,6 +22,7 @@ from lib.model import (
     Alert,
     ChainOn,
     DisabledReason,
+    ErrorClass,
     Facts,
     Modification,
     Occurrence,
@@ -416,19 +417,23 @@ def _tell_those_after(connection: sqlite3.Connection, ending: Ending, now: datet
     )
 
 
-def interrupted(db: Database, run: Run, new_owner: Owner, number: int, outcome: Outcome, now: datetime) -> bool:
-    """Take over the run of a dead owner: its attempt ends here. False if another process was faster."""
+def interrupted(
+    db: Database, run: Run, new_owner: Owner, number: int, outcome: Outcome, now: datetime, *, cut_off: bool = True
+) -> bool:
+    """Take over the run of a dead owner: its attempt ends here, unless it had ended before and none was `cut_off`. False if
+    another process was faster."""
     with db.transaction() as connection:
         assert run.owner is not None
         taken = connection.execute(
             "UPDATE task_runs SET host = ?, owner_pid = ?, owner_started = ?, owner_boot = ?, heartbeat_at = ?, interruptions ="
-            " interruptions + 1 WHERE run_id = ? AND status = 'running' AND owner_pid = ? AND owner_started = ?",
+            " interruptions + ? WHERE run_id = ? AND status = 'running' AND owner_pid = ? AND owner_started = ?",
             (
                 new_owner.host,
                 new_owner.pid,
                 new_owner.started,
                 new_owner.boot_id,
                 to_store(now),
+                int(cut_off),
                 run.run_id,
                 run.owner.pid,
                 run.owner.started,
@@ -548,6 +553,12 @@ def runs_starting_with(db: Database, prefix: str) -> list[Run]:
 
 def attempts_of(db: Database, run_id: str) -> list[sqlite3.Row]:
     return db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)
+
+
+def outcome_of(attempt: sqlite3.Row) -> Outcome:
+    """How an attempt ended, as far as it is kept."""
+    error_class = ErrorClass(attempt["error_class"]) if attempt["error_class"] else None
+    return Outcome(RunStatus(attempt["status"]), attempt["exit_code"], attempt["signal"], error_class, attempt["error"])
 
 
 def to_run(row: sqlite3.Row) -> Run:
