@@ -266,9 +266,11 @@ def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -
 
 
 def clock_set_back(db: Database, now: datetime) -> None:
-    """An interval must not wait for a time that was never real, and what was to be looked at later may be due now."""
+    """An interval must not wait for a time that was never real, nor may a task that was first seen or armed then; and what
+    was to be looked at later may be due now. Occurrences that were taken up stay so: none runs twice."""
     with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET last_end = :now WHERE last_end > :now", {"now": to_store(now)})
+        for column in ("last_end", "armed_at", "first_seen"):
+            connection.execute(f"UPDATE tasks SET {column} = :now WHERE {column} > :now", {"now": to_store(now)})
         connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1")
 
 

@@ -7,7 +7,6 @@ a suspend is nothing but a leap of the time of day. The times of files stay real
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -27,9 +26,10 @@ SLACK = 5 * SECOND  # a clock set back by less is taken for ticks that began tog
 AHEAD = 2 * HOUR  # of a clock that was ahead by more, people are told
 # Some change in the middle of the night, some at midnight, one by half an hour, five at the same instant in five zones.
 ZONES = (
-    "Europe/Berlin Europe/Lisbon Atlantic/Azores Europe/Helsinki America/Nuuk America/New_York America/St_Johns "
-    "America/Havana America/Santiago Asia/Beirut Africa/Cairo Australia/Lord_Howe Pacific/Chatham Antarctica/Troll"
-).split()
+    "Europe/Berlin", "Europe/Lisbon", "Atlantic/Azores", "Europe/Helsinki", "America/Nuuk", "America/New_York",
+    "America/St_Johns", "America/Havana", "America/Santiago", "Asia/Beirut", "Africa/Cairo", "Australia/Lord_Howe",
+    "Pacific/Chatham", "Antarctica/Troll",
+)  # fmt: skip
 
 
 class Clock:
@@ -211,3 +211,99 @@ def _line(random: Random, near: datetime) -> str:
         if by_hand(line, UTC, near - HOUR, near + 40 * DAY):  # some dates never come
             return line
     return f"{time_word(random, near.minute, 59)} {time_word(random, near.hour, 23)} * * *"
+
+
+# --- nights with a change of the clock -------------------------------------------------------------------------
+
+
+@kind("a night in which the clock changes", seeds=2)
+def _(random: Random, workspace: Workspace) -> None:
+    zone = random.choice(ZONES)
+    change = random.choice(find_changes(ZoneInfo(zone), BEGIN, BEGIN + 730 * DAY))
+    clock, begin = Clock(workspace), change.at - random.randint(10, 50) * MINUTE - random.randint(0, 59) * SECOND
+    end = change.end + random.randint(5, 20) * MINUTE
+    lines = {}
+    for number in range(8):
+        near = clock_time_near(random, change)
+        lines[f"cron{number}"] = f"{time_word(random, near.minute, 59)} {time_word(random, near.hour, 23)} * * *"
+    for number, (task_id, line) in enumerate(lines.items()):
+        cron_task(workspace, task_id, line, timezone=zone, catch_up=["once", "all", "once", *["skip"] * 5][number])
+    regular, now = random.random() < 0.5, begin
+    while now < end:
+        (clock.stand_at if random.random() < 0.5 else clock.go_on_from)(now)
+        workspace.tick()
+        now += (
+            MINUTE
+            if regular
+            else random.choices([random.randint(2, 119), random.randint(120, 900)], [3, 1])[0] * SECOND
+        )
+    clock.stand_at(end)
+    workspace.tick()
+    check(workspace)
+    found = sum(assert_each_has_one_row(workspace, task_id, line, zone, end) for task_id, line in lines.items())
+    late = workspace.sql("SELECT task_id, scheduled_for FROM task_runs WHERE status = 'missed'")
+    assert not (regular and late), f"a tick came every minute, and of {found} occurrences these were missed: {late}"
+
+
+# --- a clock that is set under a tick's feet -------------------------------------------------------------------
+
+
+@kind("the clock is set while tasks run", seeds=2)
+def _(random: Random, workspace: Workspace) -> None:
+    """Limits and waits are on the monotonic clock: nothing ends early or late because somebody has set the other one, or
+    because the machine was asleep."""
+    clock, gate = Clock(workspace), Gate(workspace)
+    now = BEGIN + random.randint(0, 365 * 1440) * MINUTE
+    own = {"env": {"LD_PRELOAD": ""}, "schedule": "on 2037-12-31 at 12:00"}
+    workspace.task("long", journalled(workspace, gate.command), timeout="10m", **own)
+    workspace.task("slow", journalled(workspace, "exec sleep 300"), timeout="2s", **own)
+    flaky = journalled(workspace, f"test -e {workspace.root}/been || {{ touch {workspace.root}/been; false; }}")
+    workspace.task("flaky", flaky, retry=True, retry_delay="2s", **own)
+    clock.stand_at(now)
+    workspace.tick()
+    clock.go_on_from(datetime(2037, 12, 31, 12, tzinfo=UTC))
+    tick = workspace.start("tick")
+    gate.wait()
+    for _ in range(random.randint(1, 3)):
+        now = datetime(2037, 12, 31, 12, tzinfo=UTC) + random.choice([-DAY, -HOUR, -MINUTE, HOUR, DAY, 30 * DAY])
+        now += random.randint(-3600, 3600) * SECOND
+        (clock.stand_at if random.random() < 0.4 else clock.go_on_from)(now)
+        workspace.tick()
+    gate.open()
+    _, errors = tick.communicate(timeout=PATIENCE)
+    assert tick.returncode == 0, errors
+    workspace.tick()
+    check(workspace)
+    ran = workspace.sql("SELECT task_id, status, attempts FROM task_runs ORDER BY task_id")
+    assert ran == [("flaky", "success", 2), ("long", "success", 1), ("slow", "timeout", 1)]
+    assert all(run["duration_ms"] >= 0 for run in workspace.history())
+
+
+# --- a clock that was wrong when everything began --------------------------------------------------------------
+
+
+@kind("first seen by a clock that was ahead", seeds=2)
+def _(random: Random, workspace: Workspace) -> None:
+    """A machine without a clock of its own begins with a wrong time. What has not run by then does not wait for it."""
+    clock, right = Clock(workspace), BEGIN + random.randint(0, 365 * 1440) * MINUTE
+    lines = {"hourly": f"{random.randint(0, 59)} * * * *", "often": "*/7 * * * *"}
+    for task_id, line in lines.items():
+        cron_task(workspace, task_id, line, catch_up="all")
+    cron_task(workspace, "interval", "10m")
+    clock.stand_at(right + random.randint(1, 40) * DAY + random.randint(0, 59) * SECOND)
+    workspace.tick()
+    end = right + 2 * HOUR
+    now = right
+    while now < end:
+        clock.stand_at(now)
+        workspace.tick()
+        now += random.randint(5, 20) * MINUTE
+    clock.stand_at(end)
+    workspace.tick()
+    check(workspace)
+    for task_id, line in lines.items():
+        ((armed_at,),) = workspace.sql("SELECT armed_at FROM tasks WHERE id = ?", task_id)
+        assert datetime.fromisoformat(armed_at) <= right, f"{task_id} waits for {armed_at}"
+        assert assert_each_has_one_row(workspace, task_id, line, "UTC", end) >= 2
+    ((ran,),) = workspace.sql("SELECT COUNT(*) FROM task_runs WHERE task_id = 'interval'")
+    assert ran >= 6, "an interval counts from now"
