@@ -26,12 +26,12 @@ from tests.helpers import PATIENCE, Workspace
 MEASURED = Path(__file__).with_name("measured.py")
 FAILURES = ("failed", "timeout", "killed")
 CRON = (
-    "* * * * *", "*/7 * * * *", "3-59/11 * * * *", "*/10 8-18 * * mon-fri", "0 6 * * 1-5", "0 0 L * *", "0 9 * * mon#1",
-    "5,35 * 1-20 * *", "*/20 */2 * * *",
+    "* * * * *", "*/2 * * * *", "1-59/3 * * * *", "*/7 * * * *", "3-59/11 * * * *", "*/10 8-18 * * mon-fri", "0 6 * * 1-5",
+    "0 0 L * *", "0 9 * * mon#1", "5,35 * 1-20 * *", "*/20 */2 * * *",
 )  # fmt: skip
 OTHERS = (
     "H * * * *", "H/9 * * * *", "H H * * *", "@hourly", "@daily", "@midnight", "@weekly", "@monthly", "@yearly", "@annually",
-    "@reboot", "30s", "10m", "0.5h", "1.5h", "2d", "1w", "every 5 minutes", "every 15 minutes", "every hour", "hourly",
+    "@reboot", "30s", "2m", "10m", "0.5h", "1.5h", "2d", "1w", "every 3 minutes", "every 15 minutes", "every hour", "hourly",
     "every day at 09:00", "daily", "every week on monday at 09:00", "weekly", "every monday at 09:00", "every weekday at 18:30",
     "in 30 minutes", "tomorrow at 09:00", "manual",
 )  # fmt: skip
@@ -50,9 +50,9 @@ PAGES_AT_LEAST = 60  # each table and index has one of its own
 BYTES_PER_BYTE = 3  # what a row takes in its table and in all indexes, over what is in it
 
 
-@kind("soak, 40 tasks, 32 minutes", seeds=1)
+@kind("soak, 40 tasks, 28 minutes", seeds=1)
 def _(random: Random, workspace: Workspace) -> None:
-    Soak(random, workspace, tasks=40, ticks=32).run()
+    Soak(random, workspace, tasks=40, ticks=28).run()
 
 
 @kind("soak, 200 tasks, 4 hours", seeds=0, seconds=600)
@@ -130,7 +130,7 @@ class Soak:
         if schedule in CRON:
             self.lines[task_id] = schedule
         fields: dict[str, Any] = {"env": {"LD_PRELOAD": ""}, "self_heal": random.random() < 0.6}
-        fields |= random.choice([{}, {}, {"retry": True}, {"retry": 2, "retry_delay": "1s"}, {"suspend_after": 4}])
+        fields |= random.choice([{}, {}, {"retry": True}, {"retry": 2, "retry_delay": "1s"}, {"suspend_after": 3}])
         if schedule == "manual" and number:
             fields["after"] = {f"task-{random.randrange(number)}": random.choice(["success", "failure", "always"])}
         self.write_script(task_id, ":")
@@ -144,7 +144,7 @@ class Soak:
         path.chmod(0o755)
 
     def trouble(self) -> None:
-        for number in self.random.sample(range(self.tasks), self.tasks // 12):
+        for number in self.random.sample(range(self.tasks), self.tasks // 8):
             self.write_script(f"task-{number}", self.random.choice([*BREAKS, ":", ":"]))
 
     def care(self) -> None:

@@ -57,6 +57,32 @@ def _sleeps(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S"
 
 
+def test_a_hint_counts_from_now_if_it_was_given_by_a_clock_that_was_ahead(workspace: Workspace, clock: Clock) -> None:
+    workspace.task("job", schedule="1w", **OWN)
+    clock.stand_at(BEGIN + DAY)
+    workspace.tick()
+    workspace.cli("hint", "job", "--every", "5m", "--for", "1h")
+    for now, ran in ((BEGIN, 1), (BEGIN + 5 * MINUTE, 2), (BEGIN + 10 * MINUTE, 3), (BEGIN + HOUR + MINUTE, 3)):
+        clock.stand_at(now)
+        workspace.tick()
+        assert len(workspace.runs("job")) == ran
+    assert workspace.sql("SELECT * FROM hints") == [], "it was for an hour"
+
+
+def test_who_comes_after_another_does_not_wait_for_a_clock_that_was_set_back(
+    workspace: Workspace, clock: Clock
+) -> None:
+    workspace.task("first", schedule="1w", **OWN)
+    workspace.task("second", after="first", blackout=["00:00-00:10"], **OWN)
+    clock.stand_at(BEGIN + DAY)
+    workspace.tick()
+    workspace.tick()
+    assert workspace.rows("second") == [("skipped", "blackout", 1)]
+    clock.stand_at(BEGIN + 2 * HOUR)
+    workspace.tick()
+    assert [run["source"] for run in workspace.runs("second")] == ["after"]
+
+
 def test_an_alert_that_was_to_wait_does_not_wait_for_a_clock_that_was_set_back(
     workspace: Workspace, clock: Clock, telegram: Telegram
 ) -> None:
