@@ -224,8 +224,10 @@ def _(random: Random, workspace: Workspace) -> None:
 
 
 def _line(random: Random, near: datetime) -> str:
-    """Most are for every day: what never comes up proves nothing."""
+    """Most are for every day, many for every hour: what never comes up proves nothing."""
     near += random.randint(0, 300) * MINUTE
+    if random.random() < 0.4:
+        return f"*/{random.randint(1, 20)} * * * *"
     if random.random() < 0.2:
         line = random_line(random, near)
         if by_hand(line, UTC, near - HOUR, near + 40 * DAY):  # some dates never come
