@@ -18,7 +18,7 @@ from lib.records import record, replace
 from lib.redact import Redactor
 from lib.store import outbox
 from lib.store.database import Database
-from lib.store.outbox import Outgoing
+from lib.store.outbox import LONGEST_WAIT, Outgoing
 from lib.store.tickets import close_tickets_of_kind
 from lib.terminal import printable
 from lib.zones import get_zone
@@ -28,7 +28,6 @@ LIMIT = 4096  # characters that Telegram takes in one message
 TIMEOUT = (5, 15)
 ANSWER_WITHIN = 20.0
 MOST_ANSWER = 10_000
-LONGEST_WAIT = timedelta(hours=1)
 _PERMANENT = (400, 401, 403, 404)
 
 

@@ -282,7 +282,8 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
 
 
 def _reminder_due(facts: Facts, now: datetime) -> bool:
-    return facts.incident_alerted_at is None or now - facts.incident_alerted_at >= REMIND_EVERY
+    # Also if that was by a clock that has been set back by days since.
+    return facts.incident_alerted_at is None or abs(now - facts.incident_alerted_at) >= REMIND_EVERY
 
 
 def error_signature(outcome: Outcome) -> str:

@@ -76,6 +76,7 @@ class Queued:
     occurrence: Occurrence
     decision: Decision
     decided_at: datetime
+    ready_at: float = 0.0  # on the monotonic clock: it must come though somebody sets the other one
 
 
 @record()
@@ -159,7 +160,7 @@ class Tick:
         self._unobeyed: set[str] = set()  # tasks with a comment that could not be obeyed; the next tick tries again
         self._full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
-        self._last_start = self.report.started_at  # of all that are queued
+        self._last_start = 0.0  # of all that are queued, on the monotonic clock
         self._recover_again = False
         self._began = time.monotonic()
         self._passes_done = 0
@@ -361,10 +362,15 @@ class Tick:
         by_key = {decision.plan.starts[0].key: decision for decision in decisions}
         waiting = {queued.occurrence.key for queued in self.queue}
         starts = spread_catch_ups((decision.plan.starts[0] for decision in decisions), now)
-        fresh = [Queued(start, by_key[start.key], now) for start in starts if start.key not in waiting]
+        monotonic = time.monotonic()
+        fresh = [
+            Queued(start, by_key[start.key], now, monotonic + (start.start_at - now).total_seconds())
+            for start in starts
+            if start.key not in waiting
+        ]
         self.report.due += len(fresh)
         self.queue = sorted(self.queue + fresh, key=_oldest_then_priority)
-        self._last_start = max((queued.occurrence.start_at for queued in self.queue), default=now)
+        self._last_start = max((queued.ready_at for queued in self.queue), default=0.0)
 
     def _write_off(self, decision: Decision, now: datetime) -> None:
         """What will not run leaves its row now; what is missed beside a start is written with its claim."""
@@ -560,10 +566,9 @@ class Tick:
     def _wake_time(self, waits: Waits) -> float | None:
         """When to look again without being called. A tick that runs nothing does not wait for the slots of others:
         the next one comes within a minute, and waiting ticks would pile up."""
-        monotonic, now = time.monotonic(), datetime.now(UTC)
-        delayed = self.queue if self._last_start > now else ()
-        moments = [monotonic + max(0.0, (queued.occurrence.start_at - now).total_seconds())
-                   for queued in delayed if queued.occurrence.start_at > now]  # fmt: skip
+        monotonic = time.monotonic()
+        delayed = self.queue if self._last_start > monotonic else ()
+        moments = [queued.ready_at for queued in delayed if queued.ready_at > monotonic]
         if waits is Waits.FOR_ITS_TURN:
             moments.append(monotonic)
         elif waits is Waits.FOR_A_SLOT and self.supervisor.jobs:
@@ -615,7 +620,8 @@ class Tick:
             return [], False
         now, healing = datetime.now(UTC), heals.running_since(self.context.db)
         commented = comments.tasks_with_unread(self.context.db)
-        if time.monotonic() >= self._look_at_groups_again:
+        monotonic = time.monotonic()
+        if monotonic >= self._look_at_groups_again:
             self._full_groups.clear()
         ready: list[Candidate] = []
         kept: list[Queued] = []
@@ -623,7 +629,7 @@ class Tick:
         taken = 0
         for queued in self.queue:
             if (
-                queued.occurrence.start_at > now
+                queued.ready_at > monotonic
                 or self.supervisor.stopping
                 or queued.decision.task.group in self._full_groups
             ):

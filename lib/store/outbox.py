@@ -13,6 +13,9 @@ from lib.store.database import Database
 from lib.store.tickets import open_ticket
 
 LEASE = timedelta(seconds=90)
+LONGEST_WAIT = timedelta(hours=1)
+# Another tick may have been faster to write by so much; what lies further ahead is from a clock that was set back since.
+AHEAD = timedelta(minutes=5)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 
@@ -40,8 +43,8 @@ def add_alert_once_per(db: Database, period: timedelta, alert: Alert, now: datet
     """For trouble that every tick would report again."""
     with db.transaction() as connection:
         row = connection.execute(
-            "SELECT 1 FROM alerts WHERE kind = ? AND title = ? AND body = ? AND created_at > ? LIMIT 1",
-            (alert.kind, alert.title, alert.body, to_store(now - period)),
+            "SELECT 1 FROM alerts WHERE kind = ? AND title = ? AND body = ? AND created_at > ? AND created_at < ? LIMIT 1",
+            (alert.kind, alert.title, alert.body, to_store(now - period), to_store(now + AHEAD)),
         ).fetchone()
         if row is None:
             add_alert(connection, alert, now)
@@ -50,14 +53,17 @@ def add_alert_once_per(db: Database, period: timedelta, alert: Alert, now: datet
 
 def lease_due(db: Database, default: str | None, now: datetime) -> list[Outgoing]:
     """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out. Where the other
-    side asked to wait, new alerts for the same destination (None means the default one) wait as well."""
+    side asked to wait, new alerts for the same destination (None means the default one) wait as well. No lease and no wait
+    is longer than these: one that ends later was given by a clock that has been set back since."""
     with db.transaction() as connection:
         rows = connection.execute(
             "SELECT * FROM alerts WHERE status = 'pending' AND NOT EXISTS (SELECT 1 FROM alerts AS asked WHERE asked.status ="
-            " 'pending' AND asked.not_before > :now AND COALESCE(asked.destination, :default) IS COALESCE(alerts.destination,"
-            " :default)) AND (lease_until IS NULL OR lease_until <= :now) ORDER BY id",
-            {"now": to_store(now), "default": default},
-        ).fetchall()
+            " 'pending' AND asked.not_before > :now AND asked.not_before <= :longest AND COALESCE(asked.destination, :default)"
+            " IS COALESCE(alerts.destination, :default)) AND (lease_until IS NULL OR lease_until <= :now OR lease_until > :lease)"
+            " ORDER BY id",
+            {"now": to_store(now), "default": default, "longest": to_store(now + LONGEST_WAIT + AHEAD),
+             "lease": to_store(now + LEASE + AHEAD)},
+        ).fetchall()  # fmt: skip
         lease = to_store(now + LEASE)
         connection.executemany("UPDATE alerts SET lease_until = ? WHERE id = ?", [(lease, row["id"]) for row in rows])
     return [_outgoing(row, lease) for row in rows]

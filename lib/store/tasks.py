@@ -284,9 +284,21 @@ def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -
 
 
 def clock_set_back(db: Database, now: datetime) -> None:
-    """An interval must not wait for a time that was never real, and what was to be looked at later may be due now."""
+    """What was stamped with a time that is yet to come counts from now: an interval, a hint, a chain must not wait for it,
+    nor may a task that was first seen or armed then. What was to be looked at later may be due now. Occurrences that were
+    taken up stay so: none runs twice."""
+    stamp = {"now": to_store(now)}
     with db.transaction() as connection:
-        connection.execute("UPDATE tasks SET last_end = :now WHERE last_end > :now", {"now": to_store(now)})
+        for table, column in (
+            ("tasks", "last_end"), ("tasks", "armed_at"), ("tasks", "first_seen"), ("chains", "ended_at"),
+        ):  # fmt: skip
+            connection.execute(f"UPDATE {table} SET {column} = :now WHERE {column} > :now", stamp)
+        # It is to last no longer than was asked for.
+        connection.execute(
+            "UPDATE hints SET given_at = :now, until = strftime('%Y-%m-%dT%H:%M:%fZ', julianday(:now) + julianday(until)"
+            " - julianday(given_at)) WHERE given_at > :now AND kind = 'interval'",
+            stamp,
+        )
         connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1")
 
 

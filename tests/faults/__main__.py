@@ -37,11 +37,14 @@ def main() -> int:
     if not chosen:
         parser.error(f"no kind's name contains {options.only!r}; there are: {', '.join(k.name for k in all_kinds())}")
     tallies = {kind.name: Tally() for kind in chosen}
+    for kind in chosen:
+        if kind.seconds > options.seconds and kind.name != options.only:
+            tallies[kind.name].not_tried = f"takes about {kind.seconds:.0f} s"
     deadline = time.monotonic() + options.seconds
     first_round = True
     while first_round or (time.monotonic() < deadline and not options.seed):
         for kind in chosen:
-            if first_round or (time.monotonic() < deadline and not tallies[kind.name].not_tried):
+            if not tallies[kind.name].not_tried and (first_round or time.monotonic() < deadline):
                 try_once(kind, options.seed or secrets.token_hex(4), tallies[kind.name])
         first_round = False
     show(chosen, tallies)

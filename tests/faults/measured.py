@@ -1,0 +1,26 @@
+"""Run a command of the scheduler and write down what it took: measured.py OUT SCHEDULER ARGUMENT…
+
+One line is added to OUT: the most memory that it had at once, in KiB, and how many descriptors are open at its end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import sys
+from pathlib import Path
+
+MOST_DESCRIPTORS = 64  # at any moment: who leaks a few per run does not get far
+out, program, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
+sys.path[0] = os.path.dirname(program)
+resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS, MOST_DESCRIPTORS))
+
+import scheduler  # noqa: E402
+
+code = scheduler.main(arguments)
+peak = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+assert peak is not None
+with open(out, "a", encoding="utf-8") as file:
+    file.write(f"{peak[1]} {len(os.listdir('/proc/self/fd'))}\n")
+sys.exit(code)
