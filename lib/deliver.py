@@ -75,6 +75,17 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
                 break
 
 
+def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime) -> None:
+    """For the alert that the database can't be used. Once, to where alerts go by default; it is on stderr already."""
+    target = config.notify.destination(None)
+    if target is None:
+        return
+    try:
+        _telegram(config.notify, target[1])(Message((Outgoing(0, now, alert, held=False),)), redactor)
+    except SendError as error:
+        log.warning("alert_not_sent", error=redactor.text(str(error)))
+
+
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:
     groups: dict[str, list[Outgoing]] = {}
     for part in parts:

@@ -25,7 +25,7 @@ from lib.catalog import load_file
 from lib.closing import write_closing
 from lib.comments import Action, Wish
 from lib.context import Context
-from lib.errors import TickdownError
+from lib.errors import Lacking, TickdownError, way_out
 from lib.governor import is_spent, next_run
 from lib.instants import to_store
 from lib.ladder import (
@@ -192,6 +192,8 @@ class Execution:
             outcome = classify(error.exit_code, None, str(error))
             if isinstance(error, NoBudget):
                 outcome = replace(outcome, exit_code=None, error_class=ErrorClass.BUDGET)
+            elif error.lacking:
+                outcome = replace(outcome, exit_code=None, error_class=ErrorClass.TRANSIENT)
             self._attempt_over(outcome, now, monotonic)
             return
         self.phase = Phase.RUNNING
@@ -224,7 +226,7 @@ class Execution:
             command = self._command = self._prepare(now)
         except (OSError, ValueError, RuntimeError, TickdownError) as error:
             # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
-            raise CannotRun(f"can't be started: {error}") from None
+            raise CannotRun(f"can't be started: {error}", lacking=way_out(error) is not None) from None
         try:
             apart = command.format is not None
             return Child(command.argv, command.cwd, command.environment, command.stdin, apart=apart)
@@ -233,9 +235,14 @@ class Execution:
         except ValueError as error:  # a NUL in an argument or a variable
             raise CannotRun(f"can't be started: {error}") from None
 
-    def not_started(self, error: str, now: datetime) -> None:
-        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed."""
-        self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=error), now)
+    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
+        for a while gives it another chance."""
+        outcome = Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error))
+        if isinstance(error, Lacking) or way_out(error):
+            self._attempt_over(replace(outcome, error_class=ErrorClass.TRANSIENT), now, monotonic)
+        else:
+            self._finish(outcome, now)
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
@@ -257,6 +264,13 @@ class Execution:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
             self._finish(outcome, now)
+
+    def put_off(self, until: float) -> None:
+        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
+        if self.phase is Phase.WAITING and not self._next_at:
+            self._drop()  # nothing was started yet; a later tick finds the run without an owner and starts it
+        else:
+            self.wake_at = until
 
     def _prepare(self, now: datetime) -> Command:
         variables = self._variables()
@@ -332,7 +346,7 @@ class Execution:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
         # What its background children write from here on is not this attempt's, so nothing can complete what is held.
-        self._background_output, self.child.open_outputs = self.child.open_outputs, []
+        self._background_output, self.child.open_outputs = [*self._background_output, *self.child.open_outputs], []
         self._transcript.end()
         outcome = self._classified(*self.child.exit_status(), now)
         if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
@@ -360,13 +374,14 @@ class Execution:
     def on_time(self, now: datetime, monotonic: float) -> None:
         """The moment asked for by `wake_at` has come."""
         match self.phase:
+            case Phase.RUNNING if self.child is not None and self.child.exited:
+                self.on_exit(now, monotonic)  # what follows it was put off
             case Phase.RUNNING:
                 if self.rung is Rung.HEAL:
                     self._write_lock(now, monotonic, LOOKING_TAKES)
                 self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
-                assert self._termination is not None
-                self.wake_at = self._termination.step(monotonic)
+                self.wake_at = self._termination.step(monotonic) if self._termination is not None else None
                 if self.wake_at is None:
                     self._ending_done(now, monotonic)
             case Phase.WAITING:
@@ -408,8 +423,7 @@ class Execution:
         self.wake_at = monotonic
 
     def _ending_done(self, now: datetime, monotonic: float) -> None:
-        assert self._termination is not None
-        why, survivors = self._why_ending, self._termination.survivors
+        why, survivors = self._why_ending, self._termination.survivors if self._termination is not None else []
         self._termination = None
         if survivors:
             blamed = why or self._last
@@ -441,11 +455,12 @@ class Execution:
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
         from lib import heal
 
-        run, self._takeover_of = self._takeover_of, None
+        run = self._takeover_of
         assert run is not None
         if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now):
             self._drop()
             return
+        self._takeover_of = None
         self.interruptions += 1
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
         heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
@@ -468,10 +483,10 @@ class Execution:
             case Rerun():
                 self._next_attempt(self._opening(Rung.RERUN, now), now, monotonic)
             case Retry(delay=delay):
+                self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
                 self.retries_used += 1
                 if self.echo is not None and delay:
                     self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
-                self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
             case FollowUp(at=at):
                 self._finish(outcome, now, retry_at=at)
             case Finish(status=status, counted=counted, suspend=suspend):
@@ -540,9 +555,10 @@ class Execution:
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self._close_child()
-        self.attempt += 1
-        if not runs.start_attempt(self.context.db, self.run_id, self.attempt, rung, self.context.owner, now):
-            self.attempt -= 1
+        number = self.attempt + 1
+        if runs.start_attempt(self.context.db, self.run_id, number, rung, self.context.owner, now):
+            self.attempt = number
+        else:
             self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
             return
         self.begin(rung, now, monotonic)
@@ -666,8 +682,12 @@ class Execution:
             row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
             if row.files:
                 self._transcript.note("the edits of the heal are undone: the task failed with them")
-        with self.context.db.transaction() as connection:
-            heals.record(connection, row)
+        try:
+            with self.context.db.transaction() as connection:
+                heals.record(connection, row)
+        except sqlite3.Error:
+            self._heal = current  # it still waits for its proof
+            raise
         heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
         self._release_heal_lock()  # only now: another heal must not take these edits for what was always there
         self._use_edited_task()

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from lib.errors import TickdownError
+from lib.errors import Lacking, TickdownError, way_out
 from lib.instants import from_store, to_store
 from lib.model import Owner
 from lib.process import boot_id
@@ -60,7 +60,8 @@ class TaskLock:
                 make_private_dir(self.folder)
                 descriptor = self._open()
         except OSError as error:
-            raise TickdownError(f"the lock {self.path} can't be opened: {error.strerror}") from None
+            kind = Lacking if way_out(error) else TickdownError
+            raise kind(f"the lock {self.path} can't be opened: {error.strerror}") from None
         try:
             locked = lock_descriptor(descriptor, blocking=False)
         except BaseException:

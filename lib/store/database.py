@@ -96,10 +96,14 @@ class Database:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
+                self.connection.commit()
             except BaseException:
-                self.connection.rollback()
+                self.connection.rollback()  # after a failed commit too: what comes next must not become a part of this
                 raise
-            self.connection.commit()
+
+    def wait_no_longer_than(self, seconds: float) -> None:
+        """For a lock of somebody else; BUSY_SECONDS otherwise."""
+        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
@@ -187,6 +191,17 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+# What the machine does to a database, as opposed to what a bug does: a full disk, somebody else's lock, no descriptor left.
+_MAY_PASS = {
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
+}  # fmt: skip
+
+
+def may_pass(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS
 
 
 def is_damage(error: sqlite3.Error) -> bool:
