@@ -269,8 +269,11 @@ def _within(seconds: float, call: Callable[[], tuple[int, str | None, bytes]]) -
             errors.append(SendError(f"Telegram's answer is not understood: {type(error).__name__}"))
 
     thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    try:
+        thread.start()
+        thread.join(seconds)
+    except RuntimeError:  # no thread to be had, and this alert may be about just that
+        work()
     if answers:
         return answers[0]
     raise errors[0] if errors else SendError(f"Telegram did not answer within {seconds:g} s")

@@ -69,7 +69,7 @@ from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.spending import left_to_spend
-from lib.store import heals, runs, tasks
+from lib.store import heals, outbox, runs, tasks
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
@@ -193,7 +193,7 @@ class Execution:
             if isinstance(error, NoBudget):
                 outcome = replace(outcome, exit_code=None, error_class=ErrorClass.BUDGET)
             elif error.lacking:
-                outcome = replace(outcome, exit_code=None, error_class=ErrorClass.TRANSIENT)
+                outcome = self._lacking(str(error), now)
             self._attempt_over(outcome, now, monotonic)
             return
         self.phase = Phase.RUNNING
@@ -238,11 +238,16 @@ class Execution:
     def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
         """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
         for a while gives it another chance."""
-        outcome = Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error))
         if isinstance(error, Lacking) or way_out(error):
-            self._attempt_over(replace(outcome, error_class=ErrorClass.TRANSIENT), now, monotonic)
+            self._attempt_over(self._lacking(str(error), now), now, monotonic)
         else:
-            self._finish(outcome, now)
+            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
+
+    def _lacking(self, error: str, now: datetime) -> Outcome:
+        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
+        error = self.redactor.text(error)
+        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
+        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+from lib.errors import way_out
 from lib.process import STARTED_HERE, ProcessInfo, process_info, send_signal, ticks_since_boot
 
 # How soon to look again while processes are ending: at once for the many that obey, slower for the few that don't.
@@ -103,7 +104,12 @@ class Termination:
 
     def step(self, now: float) -> float | None:
         """Signal whoever is left; the time to look again, or None when nobody is."""
-        self.known.update(processes_of(self.run_id, self.leader))
+        try:
+            self.known.update(processes_of(self.run_id, self.leader))
+        except OSError as error:
+            if way_out(error) is None or now >= self.kill_at + GIVE_UP_AFTER:
+                raise
+            return now + LONGEST_LOOK  # no descriptor left to look with: who is there is not known yet
         # Once seen, a process is followed by its identity, even when what tied it to the run is gone.
         self.known = {pid: started for pid, started in self.known.items() if _still(pid, started)}
         if not self.known:

@@ -72,9 +72,9 @@ class Database:
             try:
                 self.connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise  # no descriptor, no room: waiting does not help
                 time.sleep(0.02)
 
     def _migrate(self) -> None:
