@@ -17,7 +17,7 @@ from lib.errors import Exit, TickdownError, way_out
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.store import outbox
-from lib.store.database import is_damage, may_pass, replace_damaged
+from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.workspace import Workspace, make_private_dir, private_opener
 
@@ -50,9 +50,9 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
         if is_tick:
             report_stopped(workspace, stopped)
         return Exit.FAILED
-    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+    if _is_damaged(app, error):
         if is_tick:
-            return replace_and_report(app, summary)
+            return replace_and_report(app, f"the database {app.database_path()} is damaged: {error}")
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
     if is_tick:
@@ -69,6 +69,18 @@ def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
         return TickdownError(f"{text}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else text)
     advice = way_out(error)
     return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+
+
+def _is_damaged(app: App, error: Exception) -> bool:
+    """Also where something else failed over what was read from it: a row that no version of this program has written."""
+    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+        return True
+    try:
+        return app.database_path().exists() and bool(app.database().problems())
+    except DamagedDatabase:
+        return True
+    except (TickdownError, sqlite3.Error, OSError):
+        return False
 
 
 def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:

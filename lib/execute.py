@@ -277,6 +277,15 @@ class Execution:
         else:
             self.wake_at = until
 
+    def give_up(self, error: Exception) -> None:
+        """The database is damaged: how this run ended can only be told to the log."""
+        end = self._end.outcome if self._end is not None else self._last
+        self.context.log.error(
+            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
+            status=end.status if end is not None else None,
+        )  # fmt: skip
+        self._drop()
+
     def _prepare(self, now: datetime) -> Command:
         variables = self._variables()
         match self.rung:

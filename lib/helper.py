@@ -47,5 +47,7 @@ class Helper:
 
     def put_off(self, until: float) -> None: ...
 
+    def give_up(self, error: Exception) -> None: ...
+
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         self.child = None

@@ -159,6 +159,9 @@ class HungRun:
         self._lock.release()
         self.wake_at = None
 
+    def give_up(self, error: Exception) -> None:
+        self.put_off(0.0)
+
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None:
         self.wake_at = None
 

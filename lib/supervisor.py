@@ -15,7 +15,7 @@ from typing import ParamSpec, Protocol, Self
 from lib.execute import Execution
 from lib.process import Child
 from lib.store import runs
-from lib.store.database import Database, may_pass
+from lib.store.database import Database, is_damage, may_pass
 from lib.termination import reap_adopted
 
 P = ParamSpec("P")
@@ -41,6 +41,7 @@ class Job(Protocol):
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
     def put_off(self, until: float) -> None: ...
+    def give_up(self, error: Exception) -> None: ...
 
 
 class Supervisor:
@@ -138,6 +139,8 @@ class Supervisor:
                 job.end_is_recorded = False
             self.put_up_with(error)
             self.not_recorded()
+            for job in ending:
+                self._let_wait(job, error)
             return False
         for job in ending:
             if job.end_is_recorded:
@@ -146,15 +149,22 @@ class Supervisor:
 
     def put_up_with(self, error: sqlite3.Error) -> None:
         """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
-        tried again until it is on record; whoever took this process's place could only run it once more. Raised is what
-        will not pass, and everything some time after a signal."""
-        if not may_pass(error) or (self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL):
+        tried again until it is on record; whoever took this process's place could only run it once more. In a damaged
+        one nothing can be recorded any more, but what runs is seen to its end all the same. Raised is what is a bug, and
+        everything some time after a signal."""
+        if not (may_pass(error) or is_damage(error)) or (self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL):
             raise error
         self._try_again_at = time.monotonic() + TRY_AGAIN_AFTER
         if self.trouble is None:
             self.trouble = error
             self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
             self.on_trouble(error)
+
+    def _let_wait(self, job: Job, error: sqlite3.Error) -> None:
+        if is_damage(error):
+            job.give_up(error)
+        else:
+            job.put_off(self._try_again_at)
 
     def _record_together(self, ending: list[Execution]) -> bool:
         """False if one of them can't be recorded; then nothing is."""
@@ -185,13 +195,13 @@ class Supervisor:
             reaction(*arguments, **named)
         except sqlite3.Error as error:
             self.put_up_with(error)
-            job.put_off(self._try_again_at)
+            self._let_wait(job, error)
         except Exception as error:
             try:
                 job.fail(error, datetime.now(UTC), time.monotonic())
             except sqlite3.Error as trouble:
                 self.put_up_with(trouble)
-                job.put_off(self._try_again_at)
+                self._let_wait(job, trouble)
             except Exception as again:
                 job.fail(again, datetime.now(UTC), time.monotonic())
 

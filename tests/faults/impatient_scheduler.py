@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from lib import idle  # noqa: E402
+from lib import idle
 
 idle.BUSY_SECONDS = 2.0
 
