@@ -152,7 +152,9 @@ class Supervisor:
         tried again until it is on record; whoever took this process's place could only run it once more. In a damaged
         one nothing can be recorded any more, but what runs is seen to its end all the same. Raised is what is a bug, and
         everything some time after a signal."""
-        if not (may_pass(error) or is_damage(error)) or (self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL):
+        if not (may_pass(error) or is_damage(error)) or (
+            self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
+        ):
             raise error
         self._try_again_at = time.monotonic() + TRY_AGAIN_AFTER
         if self.trouble is None:

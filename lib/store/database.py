@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from lib.errors import TickdownError
 from lib.idle import BUSY_SECONDS
 from lib.instants import to_store
 from lib.store.schema import MIGRATIONS
-from lib.workspace import PRIVATE_FILE, make_dir
+from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 
 class DamagedDatabase(TickdownError):
@@ -41,9 +42,20 @@ class Database:
         try:
             make_dir(path.parent)
             # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
+            descriptor = private_opener(str(path), os.O_RDWR | os.O_CREAT)
+            try:
+                info = os.fstat(descriptor)
+                if info.st_mode & 0o077 and info.st_uid == os.geteuid():
+                    os.fchmod(descriptor, PRIVATE_FILE)
+            finally:
+                os.close(descriptor)
             return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         except (OSError, sqlite3.OperationalError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
+                raise TickdownError(
+                    f"the database {path} is a symbolic link, which is not followed; {what_to_do}"
+                ) from None
             raise TickdownError(f"the database {path} can't be opened: {error}") from None
 
     def _prepare(self) -> None:

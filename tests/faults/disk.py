@@ -44,7 +44,7 @@ def without_traceback(done: subprocess.CompletedProcess[str]) -> None:
 
 @kind("disk full before a tick", seeds=2)
 def full_before(random: Random, workspace: Workspace) -> None:
-    with small_disk(workspace.root, 2048):
+    with small_disk(workspace, 2048):
         (workspace.root / "tasks").mkdir()
         with telegram_of(workspace) as telegram:
             names = tasks_of(random, workspace)
@@ -70,7 +70,7 @@ def full_before(random: Random, workspace: Workspace) -> None:
 @kind("disk full while tasks run", seeds=3)
 def full_meanwhile(random: Random, workspace: Workspace) -> None:
     """The ends can't be recorded for a while: they wait for it, and no task is cut off or run again."""
-    with small_disk(workspace.root, 2048):
+    with small_disk(workspace, 2048):
         (workspace.root / "tasks").mkdir()
         with telegram_of(workspace) as telegram:
             gates = [Gate(workspace, f"gate{number}") for number in range(random.randint(1, 3))]
@@ -128,7 +128,6 @@ def refused_meanwhile(random: Random, workspace: Workspace) -> None:
         stderr = tick.communicate(timeout=120)[1]
         assert tick.returncode == 1 and "can't be used" in stderr, (tick.returncode, stderr)
         assert "the scheduler can't work" in telegram.texts[-1]
-        assert '"database_trouble"' in workspace.scheduler_log() or True  # the log could not be written either
         tick_until_quiet(workspace)
         each_ran_once(workspace, ["held", "after"], telegram)
     assert (

@@ -72,8 +72,9 @@ def limited(pid: int, what: int, most: int) -> Iterator[None]:
 
 
 @contextmanager
-def small_disk(folder: Path, kib: int) -> Iterator[None]:
-    """A file system of its own for a folder; what is in it goes with it."""
+def small_disk(workspace: Workspace, kib: int) -> Iterator[None]:
+    """A file system of its own for a workspace; what is in it goes with it."""
+    folder = workspace.root
     if os.geteuid() != 0:
         raise CannotTry("only root may mount a small disk")
     mounted = subprocess.run(
@@ -85,6 +86,9 @@ def small_disk(folder: Path, kib: int) -> Iterator[None]:
         raise CannotTry(f"no small disk can be mounted: {mounted.stderr.strip()}")
     try:
         yield
+    except BaseException:
+        workspace.kill_everything()  # nobody may keep it busy
+        raise
     finally:
         wait_for(lambda: subprocess.run(["umount", str(folder)], capture_output=True).returncode == 0, "the unmounting")
 
