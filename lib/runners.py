@@ -185,7 +185,7 @@ def _write_shim(folder: Path, config_dir: str) -> None:
         make_private_dir(folder)
         replace_file(path, text.encode(), PRIVATE_DIR)
     except OSError as error:
-        raise CannotRun(f"{path}: can't be written: {error.strerror}") from None
+        raise CannotRun(f"{path}: can't be written: {error.strerror}", lacking=way_out(error) is not None) from None
 
 
 # `PATH` is searched for the next `claude` behind this one. Options come first: they are accepted before a subcommand too.

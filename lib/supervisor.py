@@ -16,7 +16,7 @@ from lib.execute import Execution
 from lib.process import Child
 from lib.store import runs
 from lib.store.database import Database, is_damage, may_pass
-from lib.termination import reap_adopted
+from lib.termination import keep_spare, reap_adopted
 
 P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
@@ -65,6 +65,7 @@ class Supervisor:
         self._wake_reader, self._wake_writer = os.pipe()
 
     def __enter__(self) -> Self:
+        keep_spare()
         for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
         # Python runs handlers between bytecodes only; the byte written here ends the wait.
