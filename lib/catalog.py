@@ -311,12 +311,12 @@ class FileReader:
             try:
                 if path.startswith(inside) and not real.startswith(inside):
                     return b"", _LEAVES
-                return read_checked(real, owners, follow=False), ""
+                return read_checked(real, owners, self._root, follow=False), ""
             except IsALink:
                 real = os.path.realpath(real, strict=True)
                 if path.startswith(inside) and not real.startswith(inside):
                     return b"", _LEAVES
-                return read_checked(real, owners), ""
+                return read_checked(real, owners, self._root), ""
         except UnsafeFile as error:
             return b"", str(error)
         except (OSError, RuntimeError) as error:

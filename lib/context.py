@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime, time
 
 from lib.agents import Agent
@@ -33,6 +34,15 @@ class Context:
     def healer(self) -> Agent | None:
         config = self.settings.config
         return config.agents[config.healer] if config.healer else None
+
+    def tell_of_trouble(self, error: Exception) -> None:
+        """At once: what runs goes on, perhaps for hours, before whoever started it can report."""
+        self.log.error("database_trouble", error=str(error))
+        text = f"the database {self.db.path} can't be written: {error}"
+        try:
+            print(f"scheduler.py: {text}; what runs goes on and is recorded as soon as that works", file=sys.stderr)
+        except OSError:
+            pass  # nobody reads it; the log has it
 
     def midnight(self, now: datetime) -> datetime:
         """When today began, by the configured zone."""

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import traceback
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
-from lib.deliver import deliver
-from lib.errors import Exit, TickdownError
+from lib.deliver import deliver, send_unrecorded
+from lib.errors import Exit, TickdownError, way_out
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.store import outbox
-from lib.store.database import is_damage, replace_damaged
+from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
-from lib.workspace import Workspace
+from lib.workspace import Workspace, make_private_dir, private_opener
 
-# What the machine does to a database, as opposed to what a bug does.
-_NOT_BUGS = {
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_PERM,
-}  # fmt: skip
+TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before it is told without
+# Cron comes every minute: what was written this long ago was written by the tick before, or the one before that.
+_JUST_NOW = timedelta(minutes=2)
+_WAYS_OUT = {
+    sqlite3.SQLITE_FULL: "free some space on that disk",
+    sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
+    sqlite3.SQLITE_IOERR: "look at the disk's space, quota and health",
+    sqlite3.SQLITE_CANTOPEN: "its folder must be there and writable, and files to be opened left (ulimit -n)",
+    sqlite3.SQLITE_READONLY: "it and its folder must be writable",
+    sqlite3.SQLITE_PERM: "it and its folder must be writable",
+}
 
 
 def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
@@ -37,21 +44,43 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     app = _any_app(workspace)
     app.log.error("crash", command=arguments.command, error=summary, traceback=traceback.format_exc())
     is_tick = arguments.command == "tick"
-    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_BUGS:
-        stopped = TickdownError(f"the database {app.database_path()} can't be used: {error}")
+    stopped = _not_a_bug(app, error)
+    if stopped is not None:
         print(f"scheduler.py: {stopped}", file=sys.stderr)
         if is_tick:
             report_stopped(workspace, stopped)
         return Exit.FAILED
-    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+    if _is_damaged(app, error):
         if is_tick:
-            return replace_and_report(app, summary)
+            return replace_and_report(app, f"the database {app.database_path()} is damaged: {error}")
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
     if is_tick:
         _tell(app, *messages.crash_alert(app.redactor.text(summary)))
     print(app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}"), file=sys.stderr)
     return Exit.BUG
+
+
+def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
+    """What the machine lacks, and what to do about it; None if the error is of another kind."""
+    if may_pass(error):
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        text = f"the database {app.database_path()} can't be used: {error}"
+        return TickdownError(f"{text}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else text)
+    advice = way_out(error)
+    return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+
+
+def _is_damaged(app: App, error: Exception) -> bool:
+    """Also where something else failed over what was read from it: a row that no version of this program has written."""
+    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+        return True
+    try:
+        return app.database_path().exists() and bool(app.database().problems())
+    except DamagedDatabase:
+        return True
+    except (TickdownError, sqlite3.Error, OSError):
+        return False
 
 
 def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
@@ -96,18 +125,52 @@ def _any_app(workspace: Workspace) -> App:
 
 
 def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
-    """Through the outbox if the database can still be used; otherwise stderr is all that is left."""
+    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram."""
     now = datetime.now(UTC)
     pinger = Pinger(app.settings.config.ping_url, "crash", app.log)
     pinger.send("/fail")
     try:
         db = app.database()
+        db.wait_no_longer_than(TELL_WITHIN)
         outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
         deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
-        app.log.error("alert_lost", error=str(error), alert=alert.title)
+        app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
         print(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}"), file=sys.stderr)
+        if not _told_lately(app, now):
+            send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
     pinger.finish()
+
+
+def _told_lately(app: App, now: datetime) -> bool:
+    """Within the hour, by the time of an empty file: there is no database to remember it."""
+    state = app.workspace.state
+    path = state / "told"
+    try:
+        if timedelta(0) <= now - datetime.fromtimestamp(path.stat().st_mtime, UTC) < outbox.HOUR:
+            return True
+    except OSError:
+        pass
+    try:
+        make_private_dir(state)
+        descriptor = private_opener(str(path), os.O_WRONLY | os.O_CREAT)
+        os.utime(descriptor)
+        os.close(descriptor)
+        return False
+    except OSError:
+        # Nothing can be remembered: it is told when it begins, which is soon after the last good tick, and every full hour.
+        return now.minute != 0 and now - _last_written(app) > _JUST_NOW
+
+
+def _last_written(app: App) -> datetime:
+    found = datetime.min.replace(tzinfo=UTC)
+    for suffix in ("", "-wal"):
+        try:
+            changed = datetime.fromtimestamp(os.stat(f"{app.database_path()}{suffix}").st_mtime, UTC)
+        except OSError:
+            continue
+        found = max(found, changed)
+    return found

@@ -74,6 +74,17 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
                 break
 
 
+def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime) -> None:
+    """For the alert that the database can't be used. Once, to where alerts go by default; it is on stderr already."""
+    target = config.notify.destination(None)
+    if target is None:
+        return
+    try:
+        _telegram(config.notify, target[1])(Message((Outgoing(0, now, alert, held=False),)), redactor)
+    except SendError as error:
+        log.warning("alert_not_sent", error=redactor.text(str(error)))
+
+
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:
     groups: dict[str, list[Outgoing]] = {}
     for part in parts:
@@ -257,8 +268,11 @@ def _within(seconds: float, call: Callable[[], tuple[int, str | None, bytes]]) -
             errors.append(SendError(f"Telegram's answer is not understood: {type(error).__name__}"))
 
     thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    thread.join(seconds)
+    try:
+        thread.start()
+        thread.join(seconds)
+    except RuntimeError:  # no thread to be had, and this alert may be about just that
+        work()
     if answers:
         return answers[0]
     raise errors[0] if errors else SendError(f"Telegram did not answer within {seconds:g} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from enum import IntEnum
 
 
@@ -17,9 +18,32 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
+# What the machine lacks for a while, as opposed to what is wrong with a file or a command.
+_LACKING = {
+    errno.ENOSPC: "free some space on that disk",
+    errno.EDQUOT: "free some of the user's quota",
+    errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
+    errno.EROFS: "mount it writable",
+    errno.EIO: "see what the kernel says of that disk (dmesg)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "close some of the machine's open files",
+    errno.EAGAIN: "raise the limit of processes (ulimit -u), or end some",
+    errno.ENOMEM: "free some memory",
+}
+
+
+def way_out(error: BaseException) -> str | None:
+    """What to do about something that the machine lacks; None if the error is of another kind."""
+    return _LACKING.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
 class TickdownError(Exception):
     """Something a person can put right: printed as one message, without a traceback."""
 
     def __init__(self, message: str, code: Exit = Exit.FAILED) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Lacking(TickdownError):
+    """The machine lacks something that it will have again: room, descriptors, processes."""

@@ -25,7 +25,7 @@ from lib.catalog import load_file
 from lib.closing import write_closing
 from lib.comments import Action, Wish
 from lib.context import Context
-from lib.errors import TickdownError
+from lib.errors import Lacking, TickdownError, way_out
 from lib.governor import is_spent, next_run
 from lib.instants import to_store
 from lib.ladder import (
@@ -69,7 +69,7 @@ from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
 from lib.spending import left_to_spend
-from lib.store import heals, runs, tasks
+from lib.store import heals, outbox, runs, tasks
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
@@ -192,6 +192,8 @@ class Execution:
             outcome = classify(error.exit_code, None, str(error))
             if isinstance(error, NoBudget):
                 outcome = replace(outcome, exit_code=None, error_class=ErrorClass.BUDGET)
+            elif error.lacking:
+                outcome = self._lacking(str(error), now)
             self._attempt_over(outcome, now, monotonic)
             return
         self.phase = Phase.RUNNING
@@ -224,7 +226,7 @@ class Execution:
             command = self._command = self._prepare(now)
         except (OSError, ValueError, RuntimeError, TickdownError) as error:
             # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
-            raise CannotRun(f"can't be started: {error}") from None
+            raise CannotRun(f"can't be started: {error}", lacking=way_out(error) is not None) from None
         try:
             apart = command.format is not None
             return Child(command.argv, command.cwd, command.environment, command.stdin, apart=apart)
@@ -233,9 +235,19 @@ class Execution:
         except ValueError as error:  # a NUL in an argument or a variable
             raise CannotRun(f"can't be started: {error}") from None
 
-    def not_started(self, error: str, now: datetime) -> None:
-        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed."""
-        self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=error), now)
+    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
+        for a while gives it another chance."""
+        if isinstance(error, Lacking) or way_out(error):
+            self._attempt_over(self._lacking(str(error), now), now, monotonic)
+        else:
+            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
+
+    def _lacking(self, error: str, now: datetime) -> Outcome:
+        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
+        error = self.redactor.text(error)
+        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
+        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
@@ -257,6 +269,22 @@ class Execution:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
             self._finish(outcome, now)
+
+    def put_off(self, until: float) -> None:
+        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
+        if self.phase is Phase.WAITING and not self._next_at:
+            self._drop()  # nothing was started yet; a later tick finds the run without an owner and starts it
+        else:
+            self.wake_at = until
+
+    def give_up(self, error: Exception) -> None:
+        """The database is damaged: how this run ended can only be told to the log."""
+        end = self._end.outcome if self._end is not None else self._last
+        self.context.log.error(
+            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
+            status=end.status if end is not None else None,
+        )  # fmt: skip
+        self._drop()
 
     def _prepare(self, now: datetime) -> Command:
         variables = self._variables()
@@ -334,7 +362,7 @@ class Execution:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
         # What its background children write from here on is not this attempt's, so nothing can complete what is held.
-        self._background_output, self.child.open_outputs = self.child.open_outputs, []
+        self._background_output, self.child.open_outputs = [*self._background_output, *self.child.open_outputs], []
         self._transcript.end()
         outcome = self._classified(*self.child.exit_status(), now)
         if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
@@ -362,13 +390,14 @@ class Execution:
     def on_time(self, now: datetime, monotonic: float) -> None:
         """The moment asked for by `wake_at` has come."""
         match self.phase:
+            case Phase.RUNNING if self.child is not None and self.child.exited:
+                self.on_exit(now, monotonic)  # what follows it was put off
             case Phase.RUNNING:
                 if self.rung is Rung.HEAL:
                     self._write_lock(now, monotonic, LOOKING_TAKES)
                 self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
-                assert self._termination is not None
-                self.wake_at = self._termination.step(monotonic)
+                self.wake_at = self._termination.step(monotonic) if self._termination is not None else None
                 if self.wake_at is None:
                     self._ending_done(now, monotonic)
             case Phase.WAITING:
@@ -410,8 +439,7 @@ class Execution:
         self.wake_at = monotonic
 
     def _ending_done(self, now: datetime, monotonic: float) -> None:
-        assert self._termination is not None
-        why, survivors = self._why_ending, self._termination.survivors
+        why, survivors = self._why_ending, self._termination.survivors if self._termination is not None else []
         self._termination = None
         if survivors:
             blamed = why or self._last
@@ -443,13 +471,14 @@ class Execution:
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
         from lib import heal
 
-        run, self._takeover_of = self._takeover_of, None
+        run = self._takeover_of
         assert run is not None
         ended = self._ended_before(why, now)
         cut_off = ended is None
         if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off):
             self._drop()
             return
+        self._takeover_of = None
         self.interruptions += cut_off
         self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
         heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
@@ -485,10 +514,10 @@ class Execution:
             case Rerun():
                 self._next_attempt(self._opening(Rung.RERUN, now), now, monotonic)
             case Retry(delay=delay):
+                self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
                 self.retries_used += 1
                 if self.echo is not None and delay:
                     self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
-                self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
             case FollowUp(at=at):
                 self._finish(outcome, now, retry_at=at)
             case Finish(status=status, counted=counted, suspend=suspend):
@@ -557,9 +586,10 @@ class Execution:
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self._close_child()
-        self.attempt += 1
-        if not runs.start_attempt(self.context.db, self.run_id, self.attempt, rung, self.context.owner, now):
-            self.attempt -= 1
+        number = self.attempt + 1
+        if runs.start_attempt(self.context.db, self.run_id, number, rung, self.context.owner, now):
+            self.attempt = number
+        else:
             self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
             return
         self.begin(rung, now, monotonic)
@@ -683,8 +713,12 @@ class Execution:
             row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
             if row.files:
                 self._transcript.note("the edits of the heal are undone: the task failed with them")
-        with self.context.db.transaction() as connection:
-            heals.record(connection, row)
+        try:
+            with self.context.db.transaction() as connection:
+                heals.record(connection, row)
+        except sqlite3.Error:
+            self._heal = current  # it still waits for its proof
+            raise
         heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
         self._release_heal_lock()  # only now: another heal must not take these edits for what was always there
         self._use_edited_task()

@@ -45,5 +45,9 @@ class Helper:
         """It has a session of its own, so that a signal from the terminal reaches it once, through here."""
         os.kill(self.pid, signal.SIGINT if by_a_person else signal.SIGTERM)
 
+    def put_off(self, until: float) -> None: ...
+
+    def give_up(self, error: Exception) -> None: ...
+
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         self.child = None

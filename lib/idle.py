@@ -76,7 +76,7 @@ def _nothing_to_do(root: str) -> bool:
     if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
         return False
     database, *variables = read_shortcut(root)
-    if not os.path.exists(database):
+    if os.path.islink(database) or not os.path.exists(database):
         return False
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)

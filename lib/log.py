@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lib.idle import ROTATE_AT
 from lib.redact import Redactor
-from lib.workspace import PRIVATE_FILE, make_dir, private_opener
+from lib.workspace import PRIVATE_FILE, keep_others_out, make_dir, private_opener
 
 KEEP = 5
 _STAYS_OPEN = 1.0
@@ -61,6 +61,7 @@ class Log:
                 os.close(self._descriptor)
                 self._descriptor = None
             make_dir(self.path.parent)
+            keep_others_out(self.path.parent)
             self._descriptor = private_opener(str(self.path), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
             self._open_until = now + _STAYS_OPEN
         return self._descriptor

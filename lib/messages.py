@@ -283,6 +283,15 @@ def stopped_alert(error: str) -> Alert:
     )
 
 
+def lacking_alert(error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.STOPPED,
+        title="tasks can't be started",
+        body=f"{error}\nThey are tried again in a few minutes. See: scheduler.py history --status failed",
+        forced=True,
+    )
+
+
 def damaged_alert(path: str, aside: str) -> Alert:
     return Alert(
         kind=AlertKind.DAMAGED,

@@ -19,8 +19,11 @@ class Pinger:
     def send(self, suffix: str = "") -> None:
         if self.url:
             thread = threading.Thread(target=self._get, args=(self.url + suffix,), daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            try:
+                thread.start()
+                self._threads.append(thread)
+            except RuntimeError:  # no thread to be had: then it is waited for
+                self._get(self.url + suffix)
 
     def finish(self) -> None:
         for thread in self._threads:

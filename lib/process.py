@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from lib import machine
+from lib.errors import way_out
 from lib.model import Owner
 from lib.records import record
 
@@ -65,7 +66,9 @@ def _stat(pid: int) -> list[bytes] | None:
             stat = os.read(descriptor, 4096)
         finally:
             os.close(descriptor)
-    except OSError:
+    except OSError as error:
+        if way_out(error):
+            raise  # who can't look has not seen that nobody is there
         return None
     return stat[stat.rindex(b")") + 2 :].split()
 

@@ -154,6 +154,14 @@ class HungRun:
         _report_stuck(self.context, self.task, TickdownError(f"{type(error).__name__}: {error}"), now)
         self.wake_at = None
 
+    def put_off(self, until: float) -> None:
+        """Without the database nothing can be taken over: a later tick finds it as it is."""
+        self._lock.release()
+        self.wake_at = None
+
+    def give_up(self, error: Exception) -> None:
+        self.put_off(0.0)
+
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None:
         self.wake_at = None
 

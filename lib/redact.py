@@ -9,6 +9,7 @@ from typing import Any
 
 MASK = "***"
 SHORTEST = 8
+_PLAIN = re.compile(r"[A-Za-z0-9_.~-]*")
 _TELLING = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
@@ -23,7 +24,20 @@ def telling_values(variables: Mapping[str, str]) -> set[str]:
 
 
 def _ordered(values: Iterable[str]) -> list[str]:
-    return sorted((value for value in values if len(value) >= SHORTEST), key=lambda value: (-len(value), value))
+    written = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
+    return sorted(written, key=lambda value: (-len(value), value))
+
+
+def _forms(value: str) -> set[str]:
+    """As it is, and as programs write it down: in JSON, for a shell (`export -p`), in Python, in an address."""
+    if _PLAIN.fullmatch(value):
+        return {value}
+    in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
+    in_address = "".join(
+        chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"%{byte:02X}"
+        for byte in value.encode("utf-8", "surrogateescape")
+    )
+    return {value, *in_json, re.sub(r'([\\"$`])', r"\\\1", value), repr(value)[1:-1], in_address}
 
 
 class Redactor:

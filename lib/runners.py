@@ -22,6 +22,7 @@ from lib.agents import (
     call,
 )
 from lib.config import Settings
+from lib.errors import way_out
 from lib.http_call import REQUEST_VARIABLE
 from lib.model import Modification
 from lib.records import record
@@ -34,9 +35,10 @@ INTERPRETERS = {".py": sys.executable, ".sh": "bash", ".js": "node"}
 class CannotRun(Exception):
     """The command can't even be started; the exit code is what a shell would have returned."""
 
-    def __init__(self, message: str, exit_code: int = 1) -> None:
+    def __init__(self, message: str, exit_code: int = 1, *, lacking: bool = False) -> None:
+        """`lacking`: the machine lacks something for a while, and the task can't help it."""
         super().__init__(message)
-        self.exit_code = exit_code
+        self.exit_code, self.lacking = exit_code, lacking
 
 
 @record(frozen=True)
@@ -183,7 +185,7 @@ def _write_shim(folder: Path, config_dir: str) -> None:
         make_private_dir(folder)
         replace_file(path, text.encode(), PRIVATE_DIR)
     except OSError as error:
-        raise CannotRun(f"{path}: can't be written: {error.strerror}") from None
+        raise CannotRun(f"{path}: can't be written: {error.strerror}", lacking=way_out(error) is not None) from None
 
 
 # `PATH` is searched for the next `claude` behind this one. Options come first: they are accepted before a subcommand too.
@@ -264,4 +266,5 @@ def why_not_started(error: OSError, argv: list[str]) -> CannotRun:
         return CannotRun(f"{argv[0]}: command not found", 127)
     if isinstance(error, PermissionError):
         return CannotRun(f"{argv[0]}: not executable", 126)
-    return CannotRun(f"{argv[0]}: {error.strerror or error}")
+    advice = way_out(error)
+    return CannotRun(f"{argv[0]}: {error.strerror or error}{f'; {advice}' if advice else ''}", lacking=bool(advice))

@@ -15,12 +15,15 @@ from typing import ParamSpec, Protocol, Self
 from lib.execute import Execution
 from lib.process import Child
 from lib.store import runs
-from lib.store.database import Database
-from lib.termination import reap_adopted
+from lib.store.database import Database, is_damage, may_pass
+from lib.termination import keep_spare, reap_adopted
 
 P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
 SAME_SIGNAL_WITHIN = 2.0
+# While the database can't be written: how soon to try again, and how long after a signal to go on trying.
+TRY_AGAIN_AFTER = 1.0
+TRY_UNTIL = 60.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -37,17 +40,23 @@ class Job(Protocol):
     def on_time(self, now: datetime, monotonic: float) -> None: ...
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
+    def put_off(self, until: float) -> None: ...
+    def give_up(self, error: Exception) -> None: ...
 
 
 class Supervisor:
     def __init__(
         self, db: Database, on_done: Callable[[Job], None], with_ends: Callable[[int], None] = lambda ends: None, *,
-        told_twice: bool = False,
+        not_recorded: Callable[[], None] = lambda: None, told_twice: bool = False,
     ) -> None:  # fmt: skip
-        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit. A process
-        that is `told_twice` gets each signal from whoever sends it to everybody, and from the process that made it."""
+        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit;
+        `not_recorded`, when that failed. A process that is `told_twice` gets each signal from whoever sends it to everybody,
+        and from the process that made it."""
         self._told_twice, self._first_signal_at = told_twice, 0.0
-        self.db, self.on_done, self.with_ends = db, on_done, with_ends
+        self.db, self.on_done, self.with_ends, self.not_recorded = db, on_done, with_ends, not_recorded
+        self.trouble: sqlite3.Error | None = None  # the first that the database made
+        self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
+        self._try_again_at = 0.0
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
         self._signals_seen = 0
@@ -56,6 +65,7 @@ class Supervisor:
         self._wake_reader, self._wake_writer = os.pipe()
 
     def __enter__(self) -> Self:
+        keep_spare()
         for descriptor in (self._wake_reader, self._wake_writer):
             os.set_blocking(descriptor, False)
         # Python runs handlers between bytecodes only; the byte written here ends the wait.
@@ -119,15 +129,45 @@ class Supervisor:
         """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
         not keep the others from it."""
         ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
-        if not ending:
+        if not ending or time.monotonic() < self._try_again_at:
             return False
-        if not self._record_together(ending):
+        try:
+            if not self._record_together(ending):
+                for job in ending:
+                    self.contained(job, self._record_alone, job)
+        except sqlite3.Error as error:
             for job in ending:
-                self.contained(job, self._record_alone, job)
+                job.end_is_recorded = False
+            self.put_up_with(error)
+            self.not_recorded()
+            for job in ending:
+                self._let_wait(job, error)
+            return False
         for job in ending:
             if job.end_is_recorded:
                 self.contained(job, job.let_go)
         return True
+
+    def put_up_with(self, error: sqlite3.Error) -> None:
+        """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
+        tried again until it is on record; whoever took this process's place could only run it once more. In a damaged
+        one nothing can be recorded any more, but what runs is seen to its end all the same. Raised is what is a bug, and
+        everything some time after a signal."""
+        if not (may_pass(error) or is_damage(error)) or (
+            self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
+        ):
+            raise error
+        self._try_again_at = time.monotonic() + TRY_AGAIN_AFTER
+        if self.trouble is None:
+            self.trouble = error
+            self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
+            self.on_trouble(error)
+
+    def _let_wait(self, job: Job, error: sqlite3.Error) -> None:
+        if is_damage(error):
+            job.give_up(error)
+        else:
+            job.put_off(self._try_again_at)
 
     def _record_together(self, ending: list[Execution]) -> bool:
         """False if one of them can't be recorded; then nothing is."""
@@ -145,20 +185,26 @@ class Supervisor:
 
     def _record_alone(self, job: Execution) -> None:
         job.end_is_recorded = False  # that was taken back
-        with self.db.transaction():
-            job.record_end()
+        try:
+            with self.db.transaction():
+                job.record_end()
+        except sqlite3.Error:
+            job.end_is_recorded = False
+            raise
 
     def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """One run's trouble never stops the others; only the database is everybody's."""
         try:
             reaction(*arguments, **named)
-        except sqlite3.Error:
-            raise
+        except sqlite3.Error as error:
+            self.put_up_with(error)
+            self._let_wait(job, error)
         except Exception as error:
             try:
                 job.fail(error, datetime.now(UTC), time.monotonic())
-            except sqlite3.Error:
-                raise
+            except sqlite3.Error as trouble:
+                self.put_up_with(trouble)
+                self._let_wait(job, trouble)
             except Exception as again:
                 job.fail(again, datetime.now(UTC), time.monotonic())
 
@@ -177,6 +223,8 @@ class Supervisor:
         moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
         if until is not None:
             moments.append(until)
+        if self.trouble is not None and any(isinstance(job, Execution) and job.is_ending for job in self.jobs):
+            moments.append(self._try_again_at)
         wait = max(0.0, min(moments) - time.monotonic())
         ready = [descriptor for descriptor, _ in poller.poll(wait * 1000 + 1 if wait else 0)]
         if self._wake_reader in ready:
@@ -210,4 +258,7 @@ class Supervisor:
         reap_adopted()
         mine = [job.run_id for job in self.jobs if isinstance(job, Execution)]
         if mine:
-            runs.renew_heartbeats(self.db, mine, datetime.now(UTC))
+            try:
+                runs.renew_heartbeats(self.db, mine, datetime.now(UTC))
+            except sqlite3.Error as error:
+                self.put_up_with(error)

@@ -4,13 +4,38 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+from lib.errors import way_out
 from lib.process import STARTED_HERE, ProcessInfo, process_info, send_signal, ticks_since_boot
 
 # How soon to look again while processes are ending: at once for the many that obey, slower for the few that don't.
 FIRST_LOOK, LONGEST_LOOK = 0.01, 0.5
 # SIGKILL is final except for a process stuck inside the kernel, which nobody can wait for.
 GIVE_UP_AFTER = 20.0
+
+
+_spare: list[int] = []
+
+
+def keep_spare() -> None:
+    """One descriptor for the moment when there is no other: whatever is short, processes must be found and ended."""
+    if not _spare:
+        try:
+            _spare.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError:
+            pass  # there is none already
+
+
+@contextmanager
+def a_descriptor_free() -> Iterator[None]:
+    if _spare:
+        os.close(_spare.pop())
+    try:
+        yield
+    finally:
+        keep_spare()
 
 
 def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
@@ -103,7 +128,13 @@ class Termination:
 
     def step(self, now: float) -> float | None:
         """Signal whoever is left; the time to look again, or None when nobody is."""
-        self.known.update(processes_of(self.run_id, self.leader))
+        try:
+            with a_descriptor_free():
+                self.known.update(processes_of(self.run_id, self.leader))
+        except OSError as error:
+            if way_out(error) is None or now >= self.kill_at + GIVE_UP_AFTER:
+                raise
+            return now + LONGEST_LOOK  # nothing left to look with: who is there is not known yet
         # Once seen, a process is followed by its identity, even when what tied it to the run is gone.
         self.known = {pid: started for pid, started in self.known.items() if _still(pid, started)}
         if not self.known:

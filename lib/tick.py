@@ -152,7 +152,7 @@ class Tick:
         self.catalog = Catalog(())
         self.report = Report(datetime.now(UTC))
         self.queue: list[Queued] = []
-        self.supervisor = Supervisor(context.db, self._job_done, self._claim_beside)
+        self.supervisor = self._new_supervisor()
         self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
         self._slots = context.settings.config.max_concurrent
         self._lost_helper: int | None = None
@@ -180,6 +180,9 @@ class Tick:
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
             self._pass()
             self._work()
+            if self.supervisor.trouble is not None:
+                # What ran is on record by now; the rest is for a tick without trouble.
+                raise self.supervisor.trouble
             if not self.supervisor.stopping:
                 self._give_up_waiting()
             self.report.finished_at = datetime.now(UTC)
@@ -190,6 +193,13 @@ class Tick:
         pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
         pinger.finish()
         return self.report
+
+    def _new_supervisor(self, *, told_twice: bool = False) -> Supervisor:
+        supervisor = Supervisor(
+            self.context.db, self._job_done, self._claim_beside, not_recorded=self._forget_claims, told_twice=told_twice
+        )
+        supervisor.on_trouble = self.context.tell_of_trouble
+        return supervisor
 
     def _leave_behind(self, now: datetime) -> None:
         """What every tick does at its end: the snapshot, the alerts, once a day the cleaning."""
@@ -486,9 +496,12 @@ class Tick:
         self._slots, self.every, self.report = share, None, Report(self.report.started_at)
         received = self.supervisor.received  # between the fork and now
         try:
-            with Supervisor(self.context.db, self._job_done, self._claim_beside, told_twice=True) as self.supervisor:
+            with self._new_supervisor(told_twice=True) as self.supervisor:
                 self.supervisor.received = received or self.supervisor.received
-                self._decide_about(part, now)
+                try:
+                    self._decide_about(part, now)
+                except sqlite3.Error as error:
+                    self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
                 self._work()
         except BaseException:
             from traceback import format_exc
@@ -496,6 +509,8 @@ class Tick:
             self.context.log.error("helper_crashed", traceback=format_exc())
             raise
         left = [queued.occurrence.task_id for queued in self.queue]
+        if self.supervisor.trouble is not None and not self.report.run_ids:
+            left = list(part)
         return json.dumps(
             {"due": self.report.due - len(left), "run_ids": list(self.report.run_ids), "left": left}
         ).encode()
@@ -526,22 +541,37 @@ class Tick:
             self._tell_news()
 
     def _work_off(self) -> None:
-        while not self.supervisor.stopping or self.supervisor.jobs:
+        while not self._is_over:
             until: float | None = None
-            if not self.supervisor.stopping:
-                next_pass = self._next_pass_at()
-                if next_pass is not None and time.monotonic() >= next_pass:
-                    self._pass()
-                if self._recover_again:
-                    self._recover_again = False
-                    self._recover(datetime.now(UTC))
-                until = self._wake_time(self._start_ready())
-                if not self.supervisor.jobs and until is None:
-                    return
-            self.supervisor.wait(until)
+            try:
+                if not self.supervisor.stopping and self.supervisor.trouble is None:
+                    next_pass = self._next_pass_at()
+                    if next_pass is not None and time.monotonic() >= next_pass:
+                        self._pass()
+                    if self._recover_again:
+                        self._recover_again = False
+                        self._recover(datetime.now(UTC))
+                    until = self._wake_time(self._start_ready())
+                    if not self.supervisor.jobs and until is None:
+                        return
+                self.supervisor.wait(until)
+            except sqlite3.Error as error:
+                self.supervisor.put_up_with(error)
+                self._forget_claims()
             self._tell_news()
             if self.supervisor.stopping:
                 self._cancel_claimed()
+
+    @property
+    def _is_over(self) -> bool:
+        """Nothing may be started any more, and nothing of ours runs."""
+        return (self.supervisor.stopping or self.supervisor.trouble is not None) and not self.supervisor.jobs
+
+    def _forget_claims(self) -> None:
+        """They were not written down: those occurrences are still due, and whoever finds them so needs their locks."""
+        claimed, self._claimed = self._claimed, []
+        for execution, _ in claimed:
+            execution.lock.release()
 
     def _tell_news(self) -> None:
         """What ended together is told together: who reads it is woken once."""
@@ -603,9 +633,14 @@ class Tick:
         ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
         left: list[Queued] = []
         if ready:
-            with self.context.db.transaction() as connection:
+            try:
+                with self.context.db.transaction() as connection:
+                    for candidate in ready:
+                        self._claim_and_make(connection, candidate, left)
+            except sqlite3.Error:
                 for candidate in ready:
-                    self._claim_and_make(connection, candidate, left)
+                    candidate.lock.release()
+                raise
         self.queue[:0] = left
         if any(queued.decision.task.group not in self._full_groups for queued in left):
             return Waits.FOR_A_SLOT
@@ -650,7 +685,7 @@ class Tick:
         try:
             return self._candidate(queued, now, healing, commented)
         except (TickdownError, OSError) as error:
-            self._record_not_started(queued, str(error))
+            self._record_not_started(queued, error)
             return None
 
     def _candidate(
@@ -692,17 +727,17 @@ class Tick:
         )  # fmt: skip
         self._claimed.append((execution, candidate.rung))
 
-    def _record_not_started(self, queued: Queued, error: str) -> None:
+    def _record_not_started(self, queued: Queued, error: Exception) -> None:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
         task = queued.decision.task
-        context.log.error("not_started", task_id=task.id, error=error)
+        context.log.error("not_started", task_id=task.id, error=str(error))
         new = new_run(context, task, occurrence, now)
         with context.db.transaction() as connection:
             claim = self._claim(connection, queued, new, now)
         if claim is runs.Claim.WON:
             lock = TaskLock(context.workspace.locks, task.id)  # never acquired
             execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
-            execution.not_started(error, now)
+            execution.not_started(error, now, time.monotonic())
             self.supervisor.add(execution)
 
     def _is_suspect(self, task: Task, since: datetime) -> bool:

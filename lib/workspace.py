@@ -7,7 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from lib.errors import Exit, TickdownError
@@ -95,6 +95,16 @@ def make_private_dir(path: Path) -> None:
         path.chmod(PRIVATE_DIR)
 
 
+def keep_others_out(path: Path) -> None:
+    """Who may read the logs is their owner's choice; who can put links in their place could have anything written to."""
+    mode = os.stat(path).st_mode
+    if mode & 0o022:
+        try:
+            os.chmod(path, stat.S_IMODE(mode) & ~0o022)
+        except PermissionError:
+            pass  # not ours to change; links are not followed in any case
+
+
 def private_opener(path: str, flags: int) -> int:
     """For open(..., opener=private_opener): new files are 0600 and a symbolic link is never followed."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE_FILE)
@@ -144,14 +154,14 @@ class IsALink(Exception):
     """A symbolic link, where none is followed."""
 
 
-def read_checked(path: Path | str, owners: set[int], *, follow: bool = True) -> bytes:
-    """The bytes of a file that only these users can have written. Opened once and judged by its descriptor; without
-    O_NONBLOCK a named pipe would wait for a writer."""
+def read_checked(path: Path | str, owners: set[int], home: Path | str, *, follow: bool = True) -> bytes:
+    """The bytes of a file that only these users, or the group of the workspace, can have written. Opened once and judged by
+    its descriptor; without O_NONBLOCK a named pipe would wait for a writer."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         try:
             info = os.fstat(descriptor)
-            _check(info, owners)
+            _check(info, owners, home)
             content = os.read(descriptor, info.st_size + 1)
             if len(content) > info.st_size:  # it grows this very moment
                 content += os.read(descriptor, MAX_BYTES)
@@ -170,15 +180,31 @@ def read_checked(path: Path | str, owners: set[int], *, follow: bool = True) -> 
     return content
 
 
-def _check(info: os.stat_result, owners: set[int]) -> None:
+def _check(info: os.stat_result, owners: set[int], home: Path | str) -> None:
     if not stat.S_ISREG(info.st_mode):
         raise UnsafeFile("is not a regular file")
     if info.st_mode & stat.S_IWOTH:
         raise UnsafeFile("is writable by everyone; run chmod o-w on it")
+    if info.st_mode & stat.S_IWGRP and info.st_gid not in _groups_of(home):
+        raise UnsafeFile(f"is writable by another group (gid {info.st_gid}); run chmod g-w on it")
     if info.st_uid not in owners:
         raise UnsafeFile(f"belongs to another user (uid {info.st_uid}); it is code, chown it to the workspace's owner")
     if info.st_size > MAX_BYTES:
         raise UnsafeFile(f"is {info.st_size} bytes; at most {MAX_BYTES} (256 KiB) are accepted")
+
+
+@cache
+def _groups_of(home: Path | str) -> set[int]:
+    """Groups that may write: many systems give every user one of his own and let it write by default, and people who share
+    a workspace give that to theirs."""
+    import pwd
+
+    info = os.stat(home)
+    try:
+        own = pwd.getpwuid(info.st_uid).pw_gid
+    except KeyError:
+        own = info.st_gid
+    return {0, os.getegid(), info.st_gid, own}
 
 
 _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
@@ -187,7 +213,7 @@ _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.
 def read_settings_file(path: Path) -> str:
     """config.yaml or .env as text; empty if there is none. UnsafeFile if it must not be used."""
     try:
-        return read_checked(path, {0, os.geteuid(), path.parent.stat().st_uid}).decode("utf-8-sig")
+        return read_checked(path, {0, os.geteuid(), path.parent.stat().st_uid}, path.parent).decode("utf-8-sig")
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:

@@ -257,6 +257,7 @@ def _begin(
 
 def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
     with Supervisor(db, on_done=lambda job: None) as supervisor:
+        supervisor.on_trouble = app.context(db).tell_of_trouble
         execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
         supervisor.add(execution)
         while supervisor.jobs:

@@ -38,6 +38,7 @@ from lib.zones import get_zone, zone_name
 
 CLOCK_NOTES_AHEAD = timedelta(days=366)
 LITTLE_SPACE = 200 * 1024 * 1024
+_NOT_ENTERED = Problem(1, "", "is a linked folder, which is not looked into; put the folder itself here", warning=True)
 
 
 # --- validate --------------------------------------------------------------------------------------------------
@@ -54,6 +55,7 @@ def validate(app: App, screen: Screen, paths: list[str], settings_problems: list
     problems += [(task.path, problem) for task in catalog.tasks for problem in _agent_warnings(app, task)]
     problems += list(_duplicates(catalog))
     problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
+    problems += [(path, _NOT_ENTERED) for path in ([] if paths else _linked_folders(app.workspace))]
     problems.sort(key=lambda pair: (pair[0], pair[1].line))
     errors = len(settings_problems) + sum(not problem.warning for _, problem in problems)
     if screen.as_json:
@@ -79,6 +81,12 @@ def _duplicates(catalog: Catalog) -> Iterator[tuple[str, Problem]]:
             others = " and ".join(other for other in claimants if other != path)
             message = f"{task_id!r} is also the id of {others}; ids are unique, compared without case"
             yield path, Problem(lines.get(path, 1), "id", message)
+
+
+def _linked_folders(workspace: Workspace) -> list[str]:
+    """What people might take for a place of tasks."""
+    found = (Path(top, name) for top, folders, _ in os.walk(workspace.tasks) for name in folders if name[0] not in "._")
+    return [workspace.relative(path) for path in found if path.is_symlink()]
 
 
 def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskFile], list[str]]:
@@ -201,6 +209,7 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield Finding("timezone", True, f"{zone_name(zone)}, now {now.astimezone(zone):%Y-%m-%d %H:%M %z}")
     yield _shell()
     yield _disk_space(app.workspace)
+    yield _open_folders(app.workspace)
     yield from _secrets(app)
     catalog = app.catalog()
     yield _task_files(catalog)
@@ -280,6 +289,14 @@ def _older() -> str:
 def _shell() -> Finding:
     bash = shutil.which("bash")
     return Finding("shell", True, bash or "no bash: shell tasks run with /bin/sh")
+
+
+def _open_folders(workspace: Workspace) -> Finding:
+    """Where others may write they can take tasks away, and the settings that all of them run with."""
+    folders = [workspace.root, *(Path(top) for top, _, _ in os.walk(workspace.tasks))]
+    loose = [str(path) for path in folders if path.exists() and path.stat().st_mode & stat.S_IWOTH]
+    text = f"writable by everyone: chmod o-w {' '.join(loose[:5])}" if loose else "only their owner and group may write"
+    return Finding("folders", not loose, text)
 
 
 def _disk_space(workspace: Workspace) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sqlite3
@@ -15,7 +16,7 @@ from lib.errors import TickdownError
 from lib.idle import BUSY_SECONDS
 from lib.instants import to_store
 from lib.store.schema import MIGRATIONS
-from lib.workspace import PRIVATE_FILE, make_dir
+from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 
 class DamagedDatabase(TickdownError):
@@ -41,9 +42,20 @@ class Database:
         try:
             make_dir(path.parent)
             # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE))
+            descriptor = private_opener(str(path), os.O_RDWR | os.O_CREAT)
+            try:
+                info = os.fstat(descriptor)
+                if info.st_mode & 0o077 and info.st_uid == os.geteuid():
+                    os.fchmod(descriptor, PRIVATE_FILE)
+            finally:
+                os.close(descriptor)
             return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         except (OSError, sqlite3.OperationalError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ELOOP:
+                what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
+                raise TickdownError(
+                    f"the database {path} is a symbolic link, which is not followed; {what_to_do}"
+                ) from None
             raise TickdownError(f"the database {path} can't be opened: {error}") from None
 
     def _prepare(self) -> None:
@@ -72,9 +84,9 @@ class Database:
             try:
                 self.connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
-                    raise
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise  # no descriptor, no room: waiting does not help
                 time.sleep(0.02)
 
     def _migrate(self) -> None:
@@ -96,10 +108,14 @@ class Database:
             self.connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self.connection
+                self.connection.commit()
             except BaseException:
-                self.connection.rollback()
+                self.connection.rollback()  # after a failed commit too: what comes next must not become a part of this
                 raise
-            self.connection.commit()
+
+    def wait_no_longer_than(self, seconds: float) -> None:
+        """For a lock of somebody else; BUSY_SECONDS otherwise."""
+        self.connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
 
     @contextmanager
     def _my_turn(self) -> Iterator[None]:
@@ -187,6 +203,17 @@ def _statements(script: str) -> Iterator[str]:
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""
+
+
+# What the machine does to a database, as opposed to what a bug does: a full disk, somebody else's lock, no descriptor left.
+_MAY_PASS = {
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
+}  # fmt: skip
+
+
+def may_pass(error: Exception) -> bool:
+    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS
 
 
 def is_damage(error: sqlite3.Error) -> bool:

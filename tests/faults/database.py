@@ -1,0 +1,153 @@
+"""A database that is locked by somebody else, cut off or changed by a bad disk."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from random import Random
+
+from tests.faults.disk import each_ran_once, tasks_of, without_traceback
+from tests.faults.injection import IMPATIENT, locked, telegram_of
+from tests.faults.invariants import Journal, journalled, tick_until_quiet
+from tests.faults.kinds import kind
+from tests.helpers import Gate, Workspace
+
+
+def set_aside(path: Path) -> list[Path]:
+    """Damaged databases, without what SQLite keeps beside one; oldest first."""
+    return sorted(
+        found for found in path.parent.glob(f"{path.name}.damaged-*") if not found.name.endswith(("-wal", "-shm"))
+    )
+
+
+@kind("database locked for 30 s", seeds=1)
+def locked_for_a_while(random: Random, workspace: Workspace) -> None:
+    """Everybody waits, and nobody is told of it."""
+    names = tasks_of(random, workspace)
+    gate = Gate(workspace)
+    workspace.task("held", journalled(workspace, gate.command), schedule="1h", priority=1)
+    workspace.config("max_concurrent: 9\n")
+    first = workspace.start("tick")
+    gate.wait()
+    with locked(workspace):
+        gate.open()  # its end has to wait
+        waiting = [workspace.start("tick"), workspace.start("comment", names[0], "hello"), workspace.start("list")]
+        time.sleep(30)  # the fault itself: it has to last
+    for process in (first, *waiting):
+        stdout, stderr = process.communicate(timeout=120)
+        assert process.returncode == 0 and "locked" not in stdout + stderr, (process.args, stderr)
+    tick_until_quiet(workspace)
+    each_ran_once(workspace, [*names, "held"])
+
+
+@kind("database locked while runs end", seeds=2)
+def locked_for_too_long(random: Random, workspace: Workspace) -> None:
+    """Longer than anybody waits for it: the run's end waits with its supervisor, other ticks say what is wrong, once."""
+    workspace.scheduler = IMPATIENT
+    gates = [Gate(workspace, f"gate{number}") for number in range(random.randint(1, 3))]
+    names = [f"t{number}" for number in range(len(gates))]
+    for name, gate in zip(names, gates, strict=True):
+        workspace.task(name, journalled(workspace, f"{gate.command}; echo done"), schedule="1h")
+    with telegram_of(workspace) as telegram:
+        tick = workspace.start("tick")
+        for gate in gates:
+            gate.wait()
+        with locked(workspace):
+            for gate in gates[: random.randint(1, len(gates))]:
+                gate.open()
+            assert tick.stderr is not None
+            assert "database is locked; what runs goes on" in tick.stderr.readline()
+            other = workspace.tick(code=1)
+            assert "database is locked; another process holds it locked" in other.stderr, other.stderr
+            without_traceback(other)
+            assert len(telegram.texts) == 1 and "database is locked" in telegram.texts[0], telegram.texts
+            assert tick.poll() is None
+        for gate in gates:
+            if gate.path.with_name(f"{gate.path.name}.arrived").exists():
+                gate.open()
+        assert "can't be used" in tick.communicate(timeout=120)[1] and tick.returncode == 1
+        tick_until_quiet(workspace)
+        each_ran_once(workspace, names, telegram)
+
+
+@kind("database truncated", seeds=2)
+def truncated(random: Random, workspace: Workspace) -> None:
+    names = tasks_of(random, workspace)
+    path = workspace.root / "state" / "tickdown.db"
+    with telegram_of(workspace) as telegram:
+        workspace.tick()
+        ran = Journal.of(workspace)
+        content = path.read_bytes()
+        kept = content[
+            : random.choice([random.randint(1, 99), random.randint(100, 4096), random.randint(4097, len(content) - 1)])
+        ]
+        path.write_bytes(kept)
+        done = workspace.tick(code=None)
+        without_traceback(done)
+        assert done.returncode == 1 and "damaged" in done.stderr, (len(kept), len(content), done)
+        (aside,) = set_aside(path)
+        assert aside.read_bytes() == kept and aside.name in done.stderr
+        assert any(aside.name in text for text in telegram.texts), telegram.texts
+        assert Journal.of(workspace) == ran, "something ran on a guess"
+        tick_until_quiet(workspace)
+        assert Journal.of(workspace) == ran, "something ran again"
+        assert workspace.sql("PRAGMA integrity_check") == [("ok",)]
+        workspace.task("new", journalled(workspace), schedule="1h")
+        workspace.tick()
+        assert workspace.rows("new") == [("success", None, 1)]
+        assert len(names) <= len(ran.began)
+
+
+@kind("database with flipped bits", seeds=4)
+def bits_flipped(random: Random, workspace: Workspace) -> None:
+    """What is noticed is set aside with an alert; nothing crashes, and ticks go on."""
+    tasks_of(random, workspace)
+    path = workspace.root / "state" / "tickdown.db"
+    with telegram_of(workspace) as telegram:
+        workspace.tick()
+        workspace.cli("comment", "t0", "looks good")
+        content = bytearray(path.read_bytes())
+        for _ in range(random.choice([1, 8, 64, 512])):
+            content[random.randrange(len(content))] ^= 1 << random.randrange(8)
+        path.write_bytes(content)
+        for _ in range(3):
+            done = workspace.tick(code=None)
+            # A value that was changed into another of the same form can't be told from a bug; it is said all the same.
+            if done.returncode == 70:
+                assert workspace.sql("PRAGMA quick_check") == [("ok",)] and telegram.texts, done
+                return
+            without_traceback(done)
+            if done.returncode:
+                assert "damaged" in done.stderr, done
+                assert any(set_aside(path)[-1].name in text for text in telegram.texts), telegram.texts
+        workspace.task("new", journalled(workspace), schedule="1h")
+        workspace.tick(code=None)
+        tick_until_quiet(workspace)
+        assert ("success", None, 1) in workspace.rows("new"), workspace.rows("new")
+
+
+@kind("database damaged while tasks run", seeds=2)
+def damaged_meanwhile(random: Random, workspace: Workspace) -> None:
+    """What runs is seen to its end, and only then the tick says that it could not be recorded."""
+    gate = Gate(workspace)
+    workspace.task("held", journalled(workspace, gate.command), schedule="1h")
+    with telegram_of(workspace) as telegram:
+        workspace.task("first", schedule="1h", priority=1)
+        tick = workspace.start("tick")
+        gate.wait()
+        path = workspace.root / "state" / "tickdown.db"
+        garbage = random.randbytes(random.randint(5000, 50_000))
+        for name in (path, path.with_name("tickdown.db-wal")):
+            with name.open("r+b") as file:
+                file.write(garbage)
+        other = workspace.tick(code=None) if random.random() < 0.5 else None
+        gate.open()
+        stderr = tick.communicate(timeout=120)[1]
+        assert tick.returncode in (0, 1) and "Traceback" not in stderr, (tick.returncode, stderr)
+        assert sum(Journal.of(workspace).ended.values()) == 1, "it was cut off"
+        if tick.returncode or (other and other.returncode):
+            assert any("damaged" in text for text in telegram.texts), (stderr, telegram.texts)
+        tick_until_quiet(workspace)
+        assert sum(Journal.of(workspace).began.values()) == 1, "it ran again"
+        assert not workspace.processes()
+        assert workspace.sql("PRAGMA integrity_check") == [("ok",)]
