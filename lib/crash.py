@@ -18,6 +18,7 @@ from lib.ping import Pinger
 from lib.store import outbox
 from lib.store.database import is_damage, replace_damaged
 from lib.store.tickets import open_ticket
+from lib.terminal import printable
 from lib.workspace import Workspace
 
 # What the machine does to a database, as opposed to what a bug does.
@@ -39,7 +40,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     is_tick = arguments.command == "tick"
     if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_BUGS:
         stopped = TickdownError(f"the database {app.database_path()} can't be used: {error}")
-        print(f"scheduler.py: {stopped}", file=sys.stderr)
+        print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         if is_tick:
             report_stopped(workspace, stopped)
         return Exit.FAILED
@@ -50,7 +51,8 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
         return Exit.FAILED
     if is_tick:
         _tell(app, *messages.crash_alert(app.redactor.text(summary)))
-    print(app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}"), file=sys.stderr)
+    words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
+    print(printable(words), file=sys.stderr)
     return Exit.BUG
 
 
@@ -109,5 +111,5 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
         deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_lost", error=str(error), alert=alert.title)
-        print(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}"), file=sys.stderr)
+        print(printable(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}")), file=sys.stderr)
     pinger.finish()

@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     )
 
 
+def escaped(document: str) -> str:
+    """JSON escapes the control characters of ASCII itself; of the others it lets through what a terminal acts on."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
 def one_line(text: str, most: int = 200) -> str:
     flat = " ".join(printable(text).split())
     return flat if len(flat) <= most else flat[: most - 1] + "…"
