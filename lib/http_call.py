@@ -36,7 +36,7 @@ def call(request: dict[str, Any]) -> int:
             timeout=(CONNECT_WITHIN, None),  # how long the whole may take is the task's timeout
         ) as answer:  # fmt: skip
             return _report(answer, request["expect_status"])
-    except requests.RequestException as error:
+    except Exception as error:  # not only what `requests` knows: what a broken server can provoke has no end
         print(_in_words(error, request["url"]))
         return 1
 

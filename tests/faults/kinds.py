@@ -12,7 +12,7 @@ from random import Random
 from tests.helpers import Workspace
 
 # Modules whose import registers kinds, in the order of the table.
-SUBJECTS: tuple[str, ...] = ()
+SUBJECTS: tuple[str, ...] = ("hostile",)
 
 
 class CannotTry(Exception):
