@@ -35,6 +35,16 @@ def one_line(text: str, most: int = 200) -> str:
     return flat if len(flat) <= most else flat[: most - 1] + "…"
 
 
+def cells(text: str) -> int:
+    """How wide a terminal shows it: some characters take two places, others none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    shown = (char for char in text if category(char) not in ("Mn", "Me", "Cf"))
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in shown)
+
+
 class PrintableStream:
     """The same for bytes that come in pieces, shown as they come: only what may be the beginning of a sequence, of a
     character or of a line end waits for its rest."""

@@ -81,7 +81,8 @@ def parse_yaml(text: str) -> Node:
         raise YamlError(line, f"the character U+{ord(character):04X} is not allowed in YAML") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = 1 + (mark.line if mark else 0)
+        # Counted here: what is missing at the end is said to be missing in a line that is not there.
+        line = 1 + (text.count("\n", 0, mark.index) if mark else 0)
         detail = error.problem or str(error)
         hint = ""
         if mark is not None and text[mark.index : mark.index + 1] == "\t":

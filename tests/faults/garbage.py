@@ -373,14 +373,10 @@ def fuzz(python: str, random: Random, folder: Path, seconds: int) -> None:
     """A corpus of good texts to begin with; what breaks a reader is kept beside it and shown."""
     corpus = folder / "corpus"
     corpus.mkdir()
-    for number in range(40):
-        made = (
-            task_file,
-            config_file,
-            env_file,
-            lambda random: agent_output(random)[:4000].encode("utf-8", "replace"),
-        )[number % 4]
-        (corpus / f"{number}").write_bytes(bytes([number % 12]) + made(random)[:4000])
+    makers = (task_file, config_file, env_file, lambda random: agent_output(random).encode("utf-8", "replace"))
+    for reader in range(20):  # the first byte says which one
+        for number, make in enumerate(makers):
+            (corpus / f"{reader}-{number}").write_bytes(bytes([reader]) + make(random)[:4000])
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PROJECT), "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"}
     options = [f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-max_len=8192", f"-seed={random.randrange(1, 2**31)}",
                f"-artifact_prefix={folder}/", "-print_final_stats=1"]  # fmt: skip

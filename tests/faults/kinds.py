@@ -26,7 +26,7 @@ Trial = Callable[[Random, Workspace], None]
 class Kind:
     name: str  # a few words for a table
     trial: Trial
-    seeds: int  # trials in the suite; in `make torture` there are as many as there is time for
+    seeds: int  # trials in the suite (0: only in `make torture`); there, there are as many as there is time for
 
 
 _KINDS: dict[str, Kind] = {}
