@@ -233,6 +233,14 @@ def a_redirect_to_nowhere(random: Random, url: str) -> Iterator[bytes]:
 
 
 @answer
+def a_redirect_without_end(random: Random, url: str) -> Iterator[bytes]:
+    """Whoever follows it need not read what stands in it."""
+    yield f"HTTP/1.1 302 Found\r\nLocation: {url}/nothing\r\n\r\n".encode()
+    while True:
+        yield b"r" * 0x10000
+
+
+@answer
 def a_gzip_bomb(random: Random, url: str) -> Iterator[bytes]:
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     yield b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"
@@ -343,7 +351,8 @@ class Server:
                 request += data
             path = request.partition(b" /")[2].partition(b" ")[0].decode("latin-1")
             random = Random(f"{self._seed} {path} {number}")
-            name = path if path in ANSWERS else random.choice(sorted(ANSWERS.keys() - set(ENDLESS)))
+            name = path.partition("/")[0].partition("?")[0]  # a watcher is told more behind it
+            name = name if name in ANSWERS else random.choice(sorted(ANSWERS.keys() - set(ENDLESS)))
             for piece in ANSWERS[name](random, self.url):
                 connection.sendall(piece)
             connection.shutdown(socket.SHUT_WR)

@@ -68,8 +68,7 @@ def screens(random: Random, workspace: Workspace) -> None:
     telegram = Telegram()
     try:
         ids = _loud_workspace(random, workspace, telegram)
-        bounded(workspace, "tick")
-        bounded(workspace, "run", "script", code=None)
+        told = [bounded(workspace, "tick"), bounded(workspace, "run", "script", code=None)]
         bounded(
             workspace, "hint", "loud", "--every", "2h", "--reason", "".join(nasty.text(random, 2).split("\0"))[:400]
         )
@@ -81,7 +80,14 @@ def screens(random: Random, workspace: Workspace) -> None:
         for task_id in ids:  # so that there is something to tell of the next tick, too
             workspace.move_back(task_id, "-3 hours")
         _look_at_everything(random, workspace)
-        bounded(workspace, "tick")
+        told.append(bounded(workspace, "tick"))
+        (workspace.root / ".env").write_text("")  # no token: alerts go to stderr from here on
+        for task_id in ids:
+            workspace.move_back(task_id, "-3 days")
+        told.append(bounded(workspace, "tick"))
+        assert "tickdown on " in told[-1].stderr
+        for done in told:
+            nasty.shown_safely(done.stdout + done.stderr)
         for message in telegram.texts:
             nasty.shown_safely(well_formed(message))
             assert len(message.encode("utf-16-le")) // 2 <= 4096, "too long for Telegram"
@@ -287,6 +293,20 @@ def http_answers(random: Random, workspace: Workspace) -> None:
             log = workspace.log_text(run)
             assert "Traceback" not in log, log
             assert len(log) < 110 * 1024, f"{name}: {len(log)} characters are kept"
+    nothing_broke(workspace)
+
+
+@kind("garbage from whoever watches", seeds=1)
+def pings(random: Random, workspace: Workspace) -> None:
+    """`ping_url`: whatever comes back, the tick does its work, and says nothing that cron would mail."""
+    with garbage.Server(random) as server:
+        workspace.task("good", schedule="1h")
+        for name in random.sample(sorted(garbage.ANSWERS.keys() - set(garbage.ENDLESS)), 6):
+            workspace.config(f"ping_url: {server.url}/{name}\n")
+            done = bounded(workspace, "tick")
+            assert not done.stderr, f"{name}: {done.stderr}"
+            workspace.move_back("good", "-2 hours")
+        assert [run["status"] for run in workspace.runs("good")] == ["success"] * 6
     nothing_broke(workspace)
 
 
