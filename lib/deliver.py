@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
 from lib.config import Config, Destination, Notify
+from lib.http_call import leave_redirect_unread
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
 from lib.process import host_name
@@ -237,8 +238,11 @@ def _post(url: str, payload: dict[str, object]) -> tuple[int, str | None, bytes]
     """(status, Retry-After, the beginning of the body)."""
     import requests
 
+    unread = {"response": leave_redirect_unread}  # which is read to its end even where it is not followed
     try:
-        with requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
+        with requests.post(
+            url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True, hooks=unread
+        ) as answer:
             content = b""
             for chunk in answer.iter_content(MOST_ANSWER):
                 content += chunk
