@@ -33,6 +33,7 @@ demo: $(VENV)/ready
 # Every kind of fault with fresh seeds, for as long as you like: make torture SECONDS=120, some of it: ONLY=kill, again: SEED=…
 SECONDS ?= 120
 torture: $(VENV)/ready-dev
+	-@$(MAKE) --no-print-directory tests/faults/.venv/ready
 	$(BIN)/python -m tests.faults --seconds $(SECONDS) $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)")
 
 # What it costs, beside what it is compared to; about 25 minutes. Some of it: make bench ONLY=idle,burst
@@ -47,7 +48,7 @@ lint: $(VENV)/ready-dev
 	$(BIN)/mypy
 
 clean:
-	rm -rf $(VENV) bench/.venv .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) bench/.venv tests/faults/.venv .mypy_cache .ruff_cache .pytest_cache
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; set PYTHON=…"; exit 1; }
@@ -65,4 +66,10 @@ $(VENV)/ready-dev: requirements-dev.txt requirements.txt | $(VENV)/bin/python
 bench/.venv/ready: bench/requirements.txt
 	$(PYTHON) -m venv bench/.venv
 	bench/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	@touch $@
+
+# The coverage-guided fuzzer of `make torture`, which has no wheel for every machine. Without it that kind is not tried.
+tests/faults/.venv/ready: tests/faults/requirements.txt requirements.txt
+	$(PYTHON) -m venv tests/faults/.venv
+	tests/faults/.venv/bin/python -m pip install --quiet --disable-pip-version-check -r tests/faults/requirements.txt
 	@touch $@

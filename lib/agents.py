@@ -17,7 +17,7 @@ from lib.records import record
 
 LONGEST_TEXT = 64 * 1024  # of the last words that are kept
 MOST_OBJECTS = 20_000  # JSON objects looked at in one output
-MOST_BEGUN = 500  # that turn out to be none
+MOST_BEGUN = 100  # that turn out to be none; each may be looked at to its very end
 
 
 class Format(StrEnum):
@@ -256,7 +256,7 @@ def _objects(text: str, *, anywhere: bool = False) -> Iterator[dict[str, Any]]:
     """The JSON objects of an output, one behind the other; only those that begin a line, or all. What is no JSON is
     passed over."""
     decoder, at, begun = json.JSONDecoder(), 0, 0
-    beginning = re.compile(r"\{" if anywhere else r"^[ \t]*\{", re.MULTILINE)
+    beginning = re.compile((r"\{" if anywhere else r"^[ \t]*\{") + r'(?=\s*["}])', re.MULTILINE)
     for _ in range(MOST_OBJECTS):
         match = beginning.search(text, at)
         if match is None:

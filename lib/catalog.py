@@ -17,6 +17,7 @@ from lib.records import record, replace
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
+from lib.terminal import one_line
 from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked
 from lib.yamltree import Problem
 
@@ -132,15 +133,15 @@ class Catalog:
             if (file.task_id or "").lower() == wanted:
                 if file.task is not None:
                     return file.task
-                raise TickdownError("\n".join([f"{file.path} is rejected:", *file.errors]))
+                raise TickdownError("\n".join([f"{one_line(file.path)} is rejected:", *file.errors]))
         for file in self.rejected:  # broken beyond its id: the file's name tells which one is meant
             if file.task_id is None and Path(file.path).stem.lower() == wanted:
-                raise TickdownError("\n".join([f"{file.path} is rejected:", *file.errors]))
+                raise TickdownError("\n".join([f"{one_line(file.path)} is rejected:", *file.errors]))
         raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id])
 
     def duplicate_lines(self, only: str | None = None) -> list[str]:
         return [
-            f"duplicate id {task_id!r}: {' and '.join(paths)}"
+            f"duplicate id {task_id!r}: {' and '.join(map(one_line, paths))}"
             for task_id, paths in sorted(self.duplicates.items())
             if only is None or only == task_id
         ]

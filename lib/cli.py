@@ -71,7 +71,7 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TickdownError as error:
-        print(f"scheduler.py: {error}", file=sys.stderr)
+        _complain(error)
         if arguments.command == "tick" and not arguments.dry_run:
             from lib.crash import report_stopped
 
@@ -96,6 +96,12 @@ def main(argv: list[str] | None = None) -> int:
         from lib.crash import report_crash
 
         return int(report_crash(arguments, error))
+
+
+def _complain(error: Exception) -> None:
+    from lib.terminal import printable  # names of files and fields may be quoted in it
+
+    print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
 
 
 def _arguments(argv: list[str]) -> SimpleNamespace:
@@ -189,5 +195,5 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
         if command not in (*LOOKING, "stop"):
             raise
         if command not in ("validate", "doctor"):
-            print(f"scheduler.py: {error}", file=sys.stderr)
+            _complain(error)
         return app_with(workspace, error.partial), str(error).splitlines()

@@ -12,7 +12,7 @@ from lib.agents import last_object_with
 from lib.model import Comment, Modification
 from lib.phrases import read_moment
 from lib.records import record
-from lib.terminal import one_line
+from lib.terminal import one_line, printable
 from lib.times import LONGEST
 
 COMMANDS = "/skip, /pause, /pause until TIME, /resume, /run"
@@ -100,7 +100,7 @@ def wish_from(text: str, now: datetime, *, is_agent_task: bool) -> Wish | None:
             change = _modification(found, is_agent_task)
             return Wish(action, reason, change=change) if change is not None else None
         case Action.ASK:
-            question = str(found.get("question") or "").strip()[:LONGEST_COMMENT]
+            question = printable(str(found.get("question") or "")).strip()[:LONGEST_COMMENT]
             return Wish(action, reason, question=question) if question else None
     return None
 
@@ -130,4 +130,10 @@ def _modification(found: Mapping[str, Any], is_agent_task: bool) -> Modification
         return None
     if not env and not prompt:
         return None
-    return Modification({name: str(value) for name, value in env.items()}, prompt[:LONGEST_COMMENT].replace("\0", ""))
+    variables = {name: _encodable(str(value)) for name, value in env.items()}
+    return Modification(variables, _encodable(prompt[:LONGEST_COMMENT].replace("\0", "")))
+
+
+def _encodable(text: str) -> str:
+    """JSON can say half a surrogate pair, which no environment and no file takes."""
+    return text.encode("utf-8", "replace").decode()

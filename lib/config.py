@@ -15,7 +15,7 @@ from lib.near import suggestion
 from lib.records import field, record, replace
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
 from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file, variables_in
-from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, parse_yaml
+from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, first_few, parse_yaml
 from lib.zones import UnknownZone, get_zone
 
 KEYS = (
@@ -149,7 +149,7 @@ def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, lis
         budget_usd_per_day=fields.read("budget_usd_per_day", None, as_amount),
     )
     config = replace(config, healer=_healer(fields, config.agents))
-    return config, sorted(problems, key=lambda problem: problem.line)
+    return config, first_few(problems)
 
 
 def _zone(node: Node) -> str:

@@ -19,6 +19,7 @@ from lib.ping import Pinger
 from lib.store import outbox
 from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
+from lib.terminal import printable
 from lib.workspace import Workspace, make_private_dir, private_opener
 
 TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before it is told without
@@ -46,7 +47,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     is_tick = arguments.command == "tick"
     stopped = _not_a_bug(app, error)
     if stopped is not None:
-        print(f"scheduler.py: {stopped}", file=sys.stderr)
+        print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         if is_tick:
             report_stopped(workspace, stopped)
         return Exit.FAILED
@@ -57,7 +58,8 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
         return Exit.FAILED
     if is_tick:
         _tell(app, *messages.crash_alert(app.redactor.text(summary)))
-    print(app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}"), file=sys.stderr)
+    words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
+    print(printable(words), file=sys.stderr)
     return Exit.BUG
 
 
@@ -139,7 +141,7 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
         deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
-        print(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}"), file=sys.stderr)
+        print(printable(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}")), file=sys.stderr)
         if not _told_lately(app, now):
             send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
     pinger.finish()

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
 from lib.config import Config, Destination, Notify
+from lib.http_call import leave_redirect_unread
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
 from lib.process import host_name
@@ -20,11 +21,11 @@ from lib.store import outbox
 from lib.store.database import Database
 from lib.store.outbox import LONGEST_WAIT, Outgoing
 from lib.store.tickets import close_tickets_of_kind
-from lib.terminal import printable
+from lib.terminal import one_line, printable
 from lib.zones import get_zone
 
 DIGEST_ABOVE = 5
-LIMIT = 4096  # characters that Telegram takes in one message
+LIMIT = 4096  # that Telegram takes in one message, in UTF-16 code units: an emoji is two
 TIMEOUT = (5, 15)
 ANSWER_WITHIN = 20.0
 MOST_ANSWER = 10_000
@@ -183,19 +184,25 @@ def html_text(message: Message, redactor: Redactor) -> str:
         for index, alert in enumerate(alerts):
             line = f"\n• <b>{escape(alert.title[:200])}</b>: {escape(_first_line(alert)[:200])}"
             more = f"\n… and {len(alerts) - index} more: scheduler.py history"
-            if len(text) + len(line) + len(more) > LIMIT:
+            if _units(text) + _units(line) + _units(more) > LIMIT:
                 return text + more
             text += line
         return text
     alert = alerts[0]
-    head = f"<b>{escape(alert.title[:300])}</b>\n{escape(alert.body[:1500])}\n<i>{escape(host_name())}</i>"
+    title, body, host = f"<b>{escape(alert.title[:300])}</b>", alert.body[:1500], f"<i>{escape(host_name())}</i>"
+    while _units(head := f"{title}\n{escape(body)}\n{host}") > LIMIT:
+        body = body[: len(body) * 7 // 8]
     output = alert.output
     while output:
         text = f"{head}\n<pre>{escape(output)}</pre>"
-        if len(text) <= LIMIT:
+        if _units(text) <= LIMIT:
             return text
         output = output[len(output) // 8 + 1 :]
-    return head if len(head) <= LIMIT else f"<b>{escape(alert.title[:300])}</b>"
+    return head
+
+
+def _units(text: str) -> int:
+    return len(text.encode("utf-16-le")) // 2
 
 
 def _first_line(alert: Alert) -> str:
@@ -241,8 +248,11 @@ def _post(url: str, payload: dict[str, object]) -> tuple[int, str | None, bytes]
     """(status, Retry-After, the beginning of the body)."""
     import requests
 
+    unread = {"response": leave_redirect_unread}  # which is read to its end even where it is not followed
     try:
-        with requests.post(url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True) as answer:
+        with requests.post(
+            url, json=payload, timeout=TIMEOUT, allow_redirects=False, stream=True, hooks=unread
+        ) as answer:
             content = b""
             for chunk in answer.iter_content(MOST_ANSWER):
                 content += chunk
@@ -283,10 +293,12 @@ def _judge_answer(status: int, retry_after: str | None, content: bytes) -> None:
 
     try:
         parsed = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):  # no JSON, or brackets in brackets without end
         parsed = None
     body = parsed if isinstance(parsed, dict) else {}
-    description = str(body.get("description") or "no description")[:300]
+    said = body.get("description")
+    # Whoever answers may not be Telegram: half a surrogate pair, say, can't be stored.
+    description = one_line(said, 300) if isinstance(said, str) and said else "no description"
     if status == 200 and body.get("ok") is True:
         return
     if status == 429:

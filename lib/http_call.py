@@ -34,11 +34,18 @@ def call(request: dict[str, Any]) -> int:
         with requests.request(
             request["method"], request["url"], headers=request["headers"], data=body, stream=True,
             timeout=(CONNECT_WITHIN, None),  # how long the whole may take is the task's timeout
+            hooks={"response": leave_redirect_unread},
         ) as answer:  # fmt: skip
             return _report(answer, request["expect_status"])
-    except requests.RequestException as error:
+    except Exception as error:  # not only what `requests` knows: what a broken server can provoke has no end
         print(_in_words(error, request["url"]))
         return 1
+
+
+def leave_redirect_unread(answer: Any, **more: Any) -> None:
+    """`requests` takes all that a redirect says into memory before it follows it, however much that is."""
+    if answer.is_redirect:
+        answer.raw.close()
 
 
 def _in_words(error: Exception, url: str) -> str:
@@ -81,4 +88,5 @@ def _report(answer: Any, expected: list[int]) -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]  # cron's locale may know no more than ASCII
     sys.exit(call(json.loads(os.environ[REQUEST_VARIABLE])))

@@ -198,7 +198,10 @@ _UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d
 
 def stated_reset(text: str, now: datetime, zone: tzinfo) -> datetime | None:
     """The moment that the other side names, if it lies ahead and not absurdly far."""
-    found = _stated(text, now, zone)
+    try:
+        found = _stated(text, now, zone)
+    except OverflowError:  # so far that no calendar has it
+        return None
     return found if found is not None and now < found <= now + LONGEST_RESET else None
 
 

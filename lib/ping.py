@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 
+from lib.http_call import leave_redirect_unread
 from lib.log import Log
 
 TIMEOUT = (3, 5)
@@ -32,8 +33,9 @@ class Pinger:
     def _get(self, url: str) -> None:
         import requests
 
+        unread = {"response": leave_redirect_unread}  # what it answers is not read either: it may have no end
         try:
             # `rid` tells the watcher which start belongs to which end, since ticks overlap.
-            requests.get(url, params={"rid": self.tick_id}, timeout=TIMEOUT)
-        except requests.RequestException as error:
+            requests.get(url, params={"rid": self.tick_id}, timeout=TIMEOUT, stream=True, hooks=unread).close()
+        except Exception as error:  # what a broken server can provoke has no end
             self.log.warning("ping_failed", error=type(error).__name__)

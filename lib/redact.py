@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 MASK = "***"
@@ -78,37 +78,61 @@ class Redactor:
 
 
 class RedactedStream:
-    """Redacts bytes that come in pieces: a secret cut in two by a read is still found."""
+    """Redacts bytes that come in pieces: a secret cut in two by a read is still found. Each secret is searched for by
+    itself: one pattern for all would look for every one of them at every byte, and a task may bring thousands."""
 
     def __init__(self, secrets: list[bytes]) -> None:
-        self._secrets = secrets
-        self._pattern = re.compile(b"|".join(map(re.escape, secrets)))  # the longest first
+        self._secrets = secrets  # the longest first
         self._held = b""
 
     def feed(self, data: bytes) -> bytes:
         if not self._secrets:
             return data
         data = self._held + data
+        hold_from = self._hold_from(data, 0)
         ready, at = [], 0
-        while True:
-            hold_from = len(data) - max(self._overlap(data, at, secret) for secret in self._secrets)
-            match = self._pattern.search(data, at)
+        for start, end in self._matches(data):
             # One that lies in what is held back may yet turn out to be the beginning of a longer one.
-            if match is None or match.start() >= hold_from:
+            if start >= hold_from:
                 break
-            ready += [data[at : match.start()], MASK.encode()]
-            at = match.end()
+            ready += [data[at:start], MASK.encode()]
+            at = end
+            if at > hold_from:
+                hold_from = self._hold_from(data, at)
         self._held = data[hold_from:]
         return b"".join([*ready, data[at:hold_from]])
 
     def flush(self) -> bytes:
         held, self._held = self._held, b""
-        return self._pattern.sub(MASK.encode(), held) if self._secrets else held
+        ready, at = [], 0
+        for start, end in self._matches(held):
+            ready += [held[at:start], MASK.encode()]
+            at = end
+        return b"".join([*ready, held[at:]])
+
+    def _matches(self, data: bytes) -> Iterator[tuple[int, int]]:
+        """Where secrets lie, from left to right, none in another; of two that begin at the same place the longer."""
+        found = [(start, rank) for rank, secret in enumerate(self._secrets) if (start := data.find(secret)) >= 0]
+        heapify(found)
+        at = 0
+        while found:
+            start, rank = heappop(found)
+            secret = self._secrets[rank]
+            if start >= at:
+                at = start + len(secret)
+                yield start, at
+            if (following := data.find(secret, at)) >= 0:
+                heappush(found, (following, rank))
+
+    def _hold_from(self, data: bytes, at: int) -> int:
+        return len(data) - max(self._overlap(data, at, secret) for secret in self._secrets)
 
     @staticmethod
     def _overlap(data: bytes, at: int, secret: bytes) -> int:
         """How much of the end of the data, behind `at`, could be the beginning of the secret."""
-        for size in range(min(len(secret) - 1, len(data) - at), 0, -1):
-            if data.endswith(secret[:size]):
-                return size
+        first, start = secret[:1], max(at, len(data) - len(secret) + 1)
+        while (start := data.find(first, start)) >= 0:
+            if secret.startswith(data[start:]):
+                return len(data) - start
+            start += 1
         return 0

@@ -15,7 +15,18 @@ from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
 from lib.records import field, record, replace
 from lib.schedule import SHORTEST, Manual, Schedule, parse_schedule
-from lib.yamltree import Fields, Node, Problem, YamlError, as_duration, as_flag, as_text, as_whole, parse_yaml
+from lib.yamltree import (
+    Fields,
+    Node,
+    Problem,
+    YamlError,
+    as_duration,
+    as_flag,
+    as_text,
+    as_whole,
+    first_few,
+    parse_yaml,
+)
 from lib.zones import UnknownZone, get_zone
 
 ID_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -135,9 +146,8 @@ def parse_task(text: str, path: str, known: Surroundings) -> tuple[Task | None, 
     fields = Fields(root, FIELDS, problems)
     fields.unknown_as(warning=True, known=FIELDS)
     task = _read(fields, path, body.strip(), known)
-    problems.sort(key=lambda problem: problem.line)
     rejected = any(not problem.warning for problem in problems)
-    return (None if rejected else task), problems, task.id or None
+    return (None if rejected else task), first_few(problems), task.id or None
 
 
 def split_frontmatter(text: str) -> tuple[str, str]:

@@ -25,9 +25,24 @@ def printable(text: str) -> str:
     )
 
 
+def escaped(document: str) -> str:
+    """JSON escapes the control characters of ASCII itself; of the others it lets through what a terminal acts on."""
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
+
+
 def one_line(text: str, most: int = 200) -> str:
     flat = " ".join(printable(text).split())
     return flat if len(flat) <= most else flat[: most - 1] + "…"
+
+
+def cells(text: str) -> int:
+    """How wide a terminal shows it: some characters take two places, others none."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import category, east_asian_width
+
+    shown = (char for char in text if category(char) not in ("Mn", "Me", "Cf"))
+    return sum(2 if east_asian_width(char) in "WF" else 1 for char in shown)
 
 
 class PrintableStream:

@@ -17,7 +17,7 @@ from lib.outcomes import Outcome
 from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
-from lib.terminal import one_line, printable
+from lib.terminal import cells, escaped, one_line, printable
 from lib.times import duration_text, in_words, iso, took
 from lib.zones import LOCAL, get_zone, zone_name
 
@@ -43,12 +43,13 @@ class Screen:
         return sys.stdout.isatty()
 
     def line(self, text: str = "") -> None:
-        """A line of ours; texts from outside must have gone through `one_line` or `printable`."""
+        """A line of ours. What is quoted in it and must not break it has gone through `one_line`; that no escape sequence
+        gets out is seen to here."""
         if not self.as_json:
-            print(self.redactor.text(text))
+            print(printable(self.redactor.text(text)))
 
     def json(self, document: Any) -> None:
-        print(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2))
+        print(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         clean = [[one_line(self.redactor.text(cell)) for cell in row] for row in rows]
@@ -57,7 +58,11 @@ class Screen:
             return
         widths = _widths(columns, clean)
         for row in [list(columns), *clean]:
-            print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+            print(
+                "  ".join(
+                    f"{cell}{' ' * (width - cells(cell))}" for cell, width in zip(row, widths, strict=True)
+                ).rstrip()
+            )
 
     def _rich_table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         from rich import box
@@ -81,7 +86,7 @@ _NARROWEST_NOTE = 24
 
 
 def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max([len(column), *(len(row[index]) for row in rows)]) for index, column in enumerate(columns)]
+    return [max([len(column), *(cells(row[index]) for row in rows)]) for index, column in enumerate(columns)]
 
 
 def _columns_that_fit(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[int]:

@@ -223,7 +223,9 @@ def read_settings_file(path: Path) -> str:
 def parse_env(text: str) -> tuple[dict[str, str], list[tuple[int, str]]]:
     """`NAME=value` lines, and the lines that are none: quotes are taken off, `export` and `# comments` are understood."""
     values, problems = {}, []
-    for number, line in enumerate(text.splitlines(), 1):
+    # As editors count lines: `splitlines` would end one at a form feed or at U+2028, too.
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         match = _ENV_LINE.fullmatch(line)
@@ -269,7 +271,7 @@ def who_am_i() -> str:
     import pwd
 
     if inside := os.environ.get("TICKDOWN_TASK_ID"):
-        return f"task {inside[:64]}"
+        return f"task {inside[:64].encode('utf-8', 'replace').decode()}"  # whatever bytes somebody put there
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

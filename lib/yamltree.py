@@ -14,9 +14,12 @@ from typing import Any, TypeVar
 
 from lib.near import suggestion
 from lib.records import field, record
+from lib.terminal import one_line
 from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_duration, parse_size
 
 MAX_DEPTH = 16
+LONGEST_PROBLEM = 1000  # characters that a problem takes where it is told: it may quote whatever stood in the file
+MOST_PROBLEMS = 50  # told of one file
 _TEXT = "tag:yaml.org,2002:str"
 T = TypeVar("T")
 E = TypeVar("E", bound=StrEnum)
@@ -34,7 +37,7 @@ class Problem:
     def at(self, path: str) -> str:
         kind = "warning: " if self.warning else ""
         name = f"{self.field}: " if self.field else ""
-        return f"{path}:{self.line}: {kind}{name}{self.message}"
+        return one_line(f"{path}:{self.line}: {kind}{name}{self.message}", LONGEST_PROBLEM)
 
 
 class YamlError(Exception):
@@ -78,7 +81,8 @@ def parse_yaml(text: str) -> Node:
         raise YamlError(line, f"the character U+{ord(character):04X} is not allowed in YAML") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        line = 1 + (mark.line if mark else 0)
+        # Counted here: what is missing at the end is said to be missing in a line that is not there.
+        line = 1 + (text.count("\n", 0, mark.index) if mark else 0)
         detail = error.problem or str(error)
         hint = ""
         if mark is not None and text[mark.index : mark.index + 1] == "\t":
@@ -292,10 +296,18 @@ class Fields:
 
     def unknown_as(self, *, warning: bool, known: Collection[str]) -> None:
         """Report the keys nobody knows, each with the nearest name there is."""
-        for name in self.unknown:
-            self.problems.append(
-                Problem(self.line(name), self.prefix + name, f"unknown{suggestion(name, known)}", warning=warning)
-            )
+        for number, name in enumerate(self.unknown):
+            near = suggestion(name, known) if number < MOST_PROBLEMS else ""  # which takes its time
+            self.problems.append(Problem(self.line(name), self.prefix + name, f"unknown{near}", warning=warning))
+
+
+def first_few(problems: list[Problem]) -> list[Problem]:
+    """In the order of their lines, the errors before the warnings if there are too many to tell all of them."""
+    if len(problems) > MOST_PROBLEMS:
+        told = sorted(problems, key=lambda problem: problem.warning)[:MOST_PROBLEMS]
+        left, last = len(problems) - MOST_PROBLEMS, max(told, key=lambda problem: problem.line)
+        problems = [*told, Problem(last.line, "", f"and {left} more problems", warning=last.warning)]
+    return sorted(problems, key=lambda problem: problem.line)
 
 
 def as_text(node: Node) -> str:

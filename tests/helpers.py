@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import queue
+import re
 import signal
 import sqlite3
 import subprocess
@@ -303,3 +305,19 @@ class Telegram:
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()
+
+
+def well_formed(text: str) -> str:
+    """The text that Telegram would show; fails if a tag or an entity is cut or not closed."""
+    open_tags: list[str] = []
+    for tag in re.findall("<[^>]*>", text):
+        assert re.fullmatch("</?(b|i|pre)>", tag), tag
+        if tag.startswith("</"):
+            assert open_tags.pop() == tag[2:]
+        else:
+            open_tags.append(tag[1:])
+    assert not open_tags
+    bare = re.sub("<[^>]*>", "", text)
+    assert "<" not in bare and ">" not in bare
+    assert not re.search("&(?!(amp|lt|gt);)", bare)
+    return html.unescape(bare)

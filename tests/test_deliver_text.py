@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-import re
 from datetime import UTC, datetime, time
 from zoneinfo import ZoneInfo
 
@@ -15,6 +13,7 @@ from lib.deliver import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quie
 from lib.model import Alert
 from lib.redact import Redactor
 from lib.store.outbox import Outgoing
+from tests.helpers import well_formed
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NO_SECRETS = Redactor()
@@ -26,22 +25,6 @@ def outgoing(number: int = 1, held: bool = False, **fields) -> Outgoing:
 
 def message(**fields) -> Message:
     return Message((outgoing(**fields),))
-
-
-def well_formed(text: str) -> str:
-    """The text that Telegram would show; fails if a tag or an entity is cut or not closed."""
-    open_tags: list[str] = []
-    for tag in re.findall("<[^>]*>", text):
-        assert re.fullmatch("</?(b|i|pre)>", tag), tag
-        if tag.startswith("</"):
-            assert open_tags.pop() == tag[2:]
-        else:
-            open_tags.append(tag[1:])
-    assert not open_tags
-    bare = re.sub("<[^>]*>", "", text)
-    assert "<" not in bare and ">" not in bare
-    assert not re.search("&(?!(amp|lt|gt);)", bare)
-    return html.unescape(bare)
 
 
 # --- html ------------------------------------------------------------------------------------------------------

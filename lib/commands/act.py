@@ -31,7 +31,7 @@ from lib.store import runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
-from lib.terminal import PrintableStream, one_line
+from lib.terminal import PrintableStream, one_line, printable
 from lib.termination import Termination
 from lib.tick import Decision, Report, Tick, dry_run, hindrance
 from lib.times import duration_text, in_words, iso
@@ -126,7 +126,7 @@ def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None
         })  # fmt: skip
         return
     for line in report.duplicates:
-        print(f"{line}; nothing runs until this is put right", file=sys.stderr)
+        print(f"{printable(line)}; nothing runs until this is put right", file=sys.stderr)
     if report.run_ids:
         screen.line(f"tick: {len(report.run_ids)} run" + ("s" if len(report.run_ids) != 1 else ""))
     elif screen.on_terminal and not report.duplicates and not report.deferred:
@@ -146,13 +146,13 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         })  # fmt: skip
         return
     for line in report.duplicates:
-        print(f"{line}; nothing would run", file=sys.stderr)
+        print(f"{printable(line)}; nothing would run", file=sys.stderr)
     for row in rows:
         why = row["reason"] or f"{row['source']}, due {row['scheduled_for']}"
         count = f" ({row['count']})" if row["count"] > 1 else ""
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:
-        screen.line(f"{'reject':<7} {file.path}  {len(file.errors)} problem(s), see: scheduler.py validate")
+        screen.line(f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: scheduler.py validate")
     for task_id in report.dead:
         screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, then its file decides")
     slots = f", for {report.free_slots} free slots" if report.due > report.free_slots else ""
@@ -344,7 +344,7 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
         })  # fmt: skip
     words = shlex.join(command.argv) if task.request is None else task.what
     screen.line(f"would run  {one_line(words, 500)}")
-    screen.line(f"in         {command.cwd}")
+    screen.line(f"in         {one_line(str(command.cwd), 500)}")
     if command.stdin is not None:
         screen.line("told       " + one_line(command.stdin.decode("utf-8", "replace"), 500))
     for name, value in added.items():

@@ -220,7 +220,7 @@ def _simulation_lines(
     yield ""
     yield _peak_line("at once", result.peak.runs, result.peak.at, config.max_concurrent, zone)
     for group, peak in result.group_peaks.items():
-        yield _peak_line(f"at once in group {group}", peak.runs, peak.at, config.groups.get(group), zone)
+        yield _peak_line(f"at once in group {one_line(group)}", peak.runs, peak.at, config.groups.get(group), zone)
     if result.overlaps:
         yield ""
         yield "runs that are still going on when the next is due"

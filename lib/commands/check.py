@@ -153,26 +153,35 @@ def _surroundings_warnings(app: App, task: Task) -> Iterator[Problem]:
 
 
 # Where no stand-in on the PATH of the task can see to it that the agent has nothing of an interactive session.
+# A separator of commands, the word before `claude`, what that means. One after the other, since one pattern for all of it
+# would look at "sudo sudo sudo …" from every word to the end.
 _UNGUARDED = (
-    (r"\bsudo\b[^;|&\n]*\bclaude\b", "sudo claude: sudo has a PATH and a home of its own"),
-    (r"\bssh\b[^;|\n]*\bclaude\b", "ssh … claude: it runs on another machine"),
-    (r"(?<![\w.$-])[\w.~/${}-]*/claude(?![\w./-])", "claude by its path: it is not looked for on the PATH"),
+    (r"[;|&\n]", r"\bsudo\b", "sudo claude: sudo has a PATH and a home of its own"),
+    (r"[;|\n]", r"\bssh\b", "ssh … claude: it runs on another machine"),
 )
+_BY_PATH = "claude by its path: it is not looked for on the PATH"
 
 
 def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
     """Agents that nothing here can keep apart from interactive sessions, and files that no healer will edit."""
     line = task.lines.get("command", 1)
-    for pattern, words in _UNGUARDED if task.agent is None else ():
-        if re.search(pattern, task.command):
-            yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
-            break
+    if task.agent is None and (words := _unguarded(task.command)) is not None:
+        yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
     around = surrounds_of(app.workspace, app.settings, app.database_path())
     for name, reason in scope_of(task, app.workspace, None, around).refused if task.heal_paths else ():
         if name in task.heal_paths:
             yield Problem(
                 task.lines.get("heal_paths", 1), "heal_paths", f"{name!r} {reason}: never edited", warning=True
             )
+
+
+def _unguarded(command: str) -> str | None:
+    for separator, before, words in _UNGUARDED:
+        for part in re.split(separator, command):
+            found = re.search(before, part)
+            if found is not None and re.search(r"\bclaude\b", part[found.end() :]):
+                return words
+    return _BY_PATH if re.search(r"(?<=/)claude(?![\w./-])", command) else None
 
 
 # --- doctor ----------------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     rows = [
         ("task", task.id),
         ("title", one_line(task.title)),
-        ("file", task.path),
+        ("file", one_line(task.path)),
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
         ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),

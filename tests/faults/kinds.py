@@ -12,7 +12,9 @@ from random import Random
 from tests.helpers import Workspace
 
 # Modules whose import registers kinds, in the order of the table.
-SUBJECTS: tuple[str, ...] = ("kill", "lonely", "crowd", "disk", "database", "permissions", "clock", "soak")
+SUBJECTS: tuple[str, ...] = (
+    "kill", "lonely", "crowd", "disk", "database", "permissions", "clock", "soak", "hostile",
+)  # fmt: skip
 
 
 class CannotTry(Exception):
@@ -26,10 +28,8 @@ Trial = Callable[[Random, Workspace], None]
 class Kind:
     name: str  # a few words for a table
     trial: Trial
-    seeds: int  # trials in the suite; in `make torture` there are as many as there is time for
-    seconds: float = (
-        0  # what a trial takes: `make torture` leaves it out where it is given less, unless asked for by name
-    )
+    seeds: int  # trials in the suite (0: only in `make torture`); there, there are as many as there is time for
+    seconds: float = 0  # what a trial takes: `make torture` leaves it out where it has less, unless asked for by name
 
 
 _KINDS: dict[str, Kind] = {}
