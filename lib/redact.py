@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any
@@ -16,16 +17,19 @@ _TELLING = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 def secrets_in(env_file: Mapping[str, str], environment: Mapping[str, str], more: Iterable[str] = ()) -> list[str]:
     """All of `.env`, and every variable whose name says that it is a secret; longest first, so that a secret that
     contains another is replaced whole."""
-    return _ordered({*env_file.values(), *more, *telling_values(environment)})
+    return _longest_first(_written({*env_file.values(), *more, *telling_values(environment)}))
 
 
 def telling_values(variables: Mapping[str, str]) -> set[str]:
     return {value for name, value in variables.items() if any(word in name.upper() for word in _TELLING)}
 
 
-def _ordered(values: Iterable[str]) -> list[str]:
-    written = {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
-    return sorted(written, key=lambda value: (-len(value), value))
+def _longest_first(secrets: Iterable[str]) -> list[str]:
+    return sorted(secrets, key=lambda secret: (-len(secret), secret))
+
+
+def _written(values: Iterable[str]) -> set[str]:
+    return {form for value in values if len(value) >= SHORTEST for form in _forms(value)}
 
 
 def _forms(value: str) -> set[str]:
@@ -53,7 +57,7 @@ class Redactor:
     def knowing(self, variables: Mapping[str, str]) -> Redactor:
         """The same, for a task that has secrets of its own among its variables."""
         more = telling_values(variables)
-        return Redactor(_ordered({*self.secrets, *more})) if more else self
+        return Redactor(_longest_first({*self.secrets, *_written(more)})) if more else self
 
     def text(self, text: str) -> str:
         for secret in self.secrets:
