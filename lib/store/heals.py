@@ -87,8 +87,14 @@ def _row(row: sqlite3.Row) -> HealRow:
 
 
 def note_own_edit(db: Database, path: str, digest: str, now: datetime) -> None:
+    """Never before the begin of a heal that is going on, or that would take it for the healer's and put it back: `now` may be
+    when the run ended for which this was written, and the clock may have been set back since."""
     with db.transaction() as connection:
-        connection.execute("INSERT INTO own_edits (path, digest, at) VALUES (?, ?, ?)", (path, digest, to_store(now)))
+        connection.execute(
+            "INSERT INTO own_edits (path, digest, at) VALUES (?, ?, MAX(?, COALESCE((SELECT MAX(started_at) FROM heals"
+            " WHERE status IN ('running', 'unproven')), '')))",
+            (path, digest, to_store(now)),
+        )
 
 
 def own_edits(db: Database, since: datetime) -> set[tuple[str, str]]:

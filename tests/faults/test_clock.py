@@ -9,7 +9,8 @@ import pytest
 
 from tests.faults.clock import BEGIN, DAY, HOUR, MINUTE, SECOND, Clock
 from tests.faults.kinds import CannotTry
-from tests.helpers import PATIENCE, Telegram, Workspace, wait_for
+from tests.healing import FIX, Healing, says
+from tests.helpers import PATIENCE, Gate, Telegram, Workspace, wait_for
 
 OWN = {"env": {"LD_PRELOAD": ""}}
 
@@ -121,3 +122,22 @@ def test_trouble_is_told_again_every_hour_whatever_the_clock_has_been_set_to(
         clock.stand_at(now)
         workspace.tick(code=3)
         assert workspace.sql("SELECT COUNT(*) FROM alerts WHERE kind = 'duplicates'") == [(told,)]
+
+
+def test_a_heal_does_not_undo_what_is_suspended_meanwhile_though_the_clock_is_set_back(
+    workspace: Workspace, clock: Clock
+) -> None:
+    gate = Gate(workspace)
+    healing = Healing(workspace, f"{gate.command}\n{FIX}\n{says()}")
+    workspace.task("bad", "false", schedule="0 * * * *", self_heal=False, suspend_after=1, **OWN)
+    tick = workspace.start("tick")
+    gate.wait()
+    for now in (BEGIN - HOUR + MINUTE, BEGIN):
+        clock.stand_at(now)
+        workspace.tick()
+    assert "auto_suspended" in healing.file("tasks/bad.md")
+    gate.open()
+    _, errors = tick.communicate(timeout=PATIENCE)
+    assert tick.returncode == 0, errors
+    assert workspace.sql("SELECT status FROM heals") == [("kept",)]
+    assert "auto_suspended" in healing.file("tasks/bad.md")
