@@ -24,6 +24,7 @@ from lib.model import (
     Source,
     TaskState,
 )
+from tests.faults.kinds import SUBJECTS
 from tests.helpers import PROJECT, Workspace
 
 README = (PROJECT / "README.md").read_text()
@@ -163,6 +164,11 @@ def test_the_demonstration_heals_with_an_honest_healer_and_restores_every_byte_a
     assert diff and diff[0].strip() in README
     assert "orders is suspended after 2 heals" in malicious and "every byte is restored" in malicious
     assert malicious.rstrip().endswith("enabled: false\ndisabled_reason: auto_suspended")
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_every_subject_of_the_faults_is_in_reliability(subject: str) -> None:
+    assert f"`{subject}`" in (PROJECT / "RELIABILITY.md").read_text()
 
 
 def test_architecture_draws_every_status() -> None:
