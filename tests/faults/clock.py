@@ -74,11 +74,17 @@ def _shared_memory(library: Path) -> str:
     leaves it behind for ever. It is made by a process that can't take it away again; we do, at our own end."""
     script = 'echo "$FAKETIME_SHARED"; kill -KILL $$'
     environment = {"LD_PRELOAD": str(library), "FAKETIME": "+0", "PATH": os.environ["PATH"]}
-    names = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True).stdout.strip()
-    semaphore, memory = names.split()
+    for _ in range(10):  # what a dead process of the same number has left is in its way; the next has another
+        made = subprocess.run(["sh", "-c", script], env=environment, capture_output=True, text=True)
+        names = made.stdout.split()
+        if len(names) == 2:
+            break
+    else:
+        raise CannotTry(f"faketime can't be used here: {made.stderr}")
+    semaphore, memory = names
     for path in (f"/dev/shm/sem.{semaphore.lstrip('/')}", f"/dev/shm/{memory.lstrip('/')}"):
         atexit.register(Path(path).unlink, missing_ok=True)
-    return names
+    return " ".join(names)
 
 
 def cron_task(workspace: Workspace, task_id: str, line: str, **fields: object) -> None:
