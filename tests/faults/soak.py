@@ -140,7 +140,10 @@ class Soak:
         word = 'echo "$TICKDOWN_RUN_ID $TICKDOWN_ATTEMPT'
         journal = self.workspace.root / "journal"
         path = self.workspace.root / "scripts" / f"{task_id}.sh"
-        path.write_text(f'#!/bin/sh\n{word} began" >> {journal}\n{line}\n{word} ended 0" >> {journal}\n')
+        # The healer takes out each line with an `exit`.
+        path.write_text(
+            f'#!/bin/sh\n{word} began" >> {journal}\n({line})\ncode=$?\n{word} ended $code" >> {journal}\nexit $code\n'
+        )
         path.chmod(0o755)
 
     def trouble(self) -> None:
