@@ -77,7 +77,7 @@ from lib.transcript import Transcript
 from lib.willing import why_no_heal
 
 if TYPE_CHECKING:
-    from lib.heal import Heal
+    from lib.heal import Heal, Result
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -142,6 +142,10 @@ class Execution:
     _recorded = False  # by this process, and not by one that was faster
     _closes = False  # the task is over with this run, and its file must say so
     _broken = False
+    _is_begun = True  # False: its attempt has a row, and the command is yet to be started
+    _is_taken = False  # over from a dead owner, on record
+    _cancelled: Outcome | None = None
+    _heal_result: tuple[Heal, Result] | None = None  # a heal that is over, until what follows from it has been done
 
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
@@ -175,7 +179,7 @@ class Execution:
         self.announce()
 
     def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
-        self.rung = rung
+        self.rung, self.phase, self._is_begun = rung, Phase.WAITING, False
         if self._ladder_ends is None:
             healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
             self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
@@ -195,8 +199,9 @@ class Execution:
             elif error.lacking:
                 outcome = self._lacking(str(error), now)
             self._attempt_over(outcome, now, monotonic)
+            self._is_begun = True
             return
-        self.phase = Phase.RUNNING
+        self.phase, self._is_begun = Phase.RUNNING, True
         self.wake_at = monotonic + self._limit(monotonic)
 
     def announce(self) -> None:
@@ -272,10 +277,7 @@ class Execution:
 
     def put_off(self, until: float) -> None:
         """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
-        if self.phase is Phase.WAITING and not self._next_at:
-            self._drop()  # nothing was started yet; a later tick finds the run without an owner and starts it
-        else:
-            self.wake_at = until
+        self.wake_at = until
 
     def give_up(self, error: Exception) -> None:
         """The database is damaged: how this run ended can only be told to the log."""
@@ -397,9 +399,14 @@ class Execution:
                     self._write_lock(now, monotonic, LOOKING_TAKES)
                 self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
-                self.wake_at = self._termination.step(monotonic) if self._termination is not None else None
+                assert self._termination is not None
+                self.wake_at = self._termination.step(monotonic)
                 if self.wake_at is None:
-                    self._ending_done(now, monotonic)
+                    self._ending_done(self._termination, now, monotonic)
+            case Phase.WAITING if self._cancelled is not None:
+                self._finish(self._cancelled, now)
+            case Phase.WAITING if not self._is_begun:
+                self.begin(self.rung, now, monotonic)
             case Phase.WAITING:
                 self._wait_or_go_on(now, monotonic)
             case Phase.OVER | Phase.DONE:
@@ -413,7 +420,9 @@ class Execution:
             self._drop()
             return
         self._by_a_person = by_a_person
-        outcome = Outcome(RunStatus.CANCELLED, error=why)
+        outcome = self._cancelled = Outcome(RunStatus.CANCELLED, error=why)
+        if self.phase is Phase.RUNNING and self.child is not None and self.child.exited:
+            return  # it has ended by itself, which is to be recorded as soon as the database can be written
         if self.phase is Phase.WAITING:
             self._finish(outcome, now)
             return
@@ -438,9 +447,9 @@ class Execution:
         self.phase = Phase.ENDING
         self.wake_at = monotonic
 
-    def _ending_done(self, now: datetime, monotonic: float) -> None:
-        why, survivors = self._why_ending, self._termination.survivors if self._termination is not None else []
-        self._termination = None
+    def _ending_done(self, termination: Termination, now: datetime, monotonic: float) -> None:
+        """May be called again, if the database could not be used for what follows."""
+        why, survivors = self._why_ending, termination.survivors
         if survivors:
             blamed = why or self._last
             assert blamed is not None
@@ -473,16 +482,19 @@ class Execution:
 
         run = self._takeover_of
         assert run is not None
-        ended = self._ended_before(why, now)
-        cut_off = ended is None
-        if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off):
-            self._drop()
-            return
-        self._takeover_of = None
-        self.interruptions += cut_off
-        self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
+        if not self._is_taken:
+            ended = self._ended_before(why, now)
+            cut_off = ended is None
+            if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off):
+                self._drop()
+                return
+            self._is_taken = True
+            self.interruptions += cut_off
+            self._why_ending = why = ended or why
+            self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
         heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
-        self._attempt_over(ended or why, now, monotonic)
+        self._takeover_of = None
+        self._attempt_over(why, now, monotonic)
 
     def _ended_before(self, why: Outcome, now: datetime) -> Outcome | None:
         """How the last attempt had ended, if the owner died between it and the one that was to follow: then nothing was cut
@@ -499,8 +511,8 @@ class Execution:
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         outcome = self._as_requested(outcome)
-        if self.rung is Rung.HEAL and self._heal is not None:
-            self._heal_over(self._heal, outcome, now, monotonic)
+        if self.rung is Rung.HEAL and (self._heal is not None or self._heal_result is not None):
+            self._heal_over(outcome, now, monotonic)
             return
         if self.rung is Rung.COMMENTS and outcome.status in (RunStatus.SUCCESS, RunStatus.FAILED, RunStatus.TIMEOUT):
             self._comments_over(outcome, now, monotonic)
@@ -510,6 +522,9 @@ class Execution:
         self._apply(next_step(self.task, progress, outcome, now), outcome, now, monotonic)
 
     def _apply(self, step: AfterHeal, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        if self._cancelled is not None and not isinstance(step, (Finish, FollowUp, AskHuman)):
+            self._finish(self._cancelled, now)  # nothing further is started
+            return
         match step:
             case Rerun():
                 self._next_attempt(self._opening(Rung.RERUN, now), now, monotonic)
@@ -601,9 +616,9 @@ class Execution:
         from lib import heal
 
         assert self._last is not None and self._ladder_ends is not None
-        lock = TaskLock(self.context.workspace.state, "heal")
+        lock = self._heal_lock or TaskLock(self.context.workspace.state, "heal")
         try:
-            if not lock.acquire():
+            if self._heal_lock is None and not lock.acquire():
                 if monotonic < self._ladder_ends:
                     self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
                     self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
@@ -613,8 +628,9 @@ class Execution:
         except TickdownError:
             self._go_on_unhealed(NoHeal.NO_SNAPSHOT, now, monotonic)
             return
+        self._heal_lock = lock  # from now on it is let go of with the run, whatever happens
         if monotonic > self._ladder_ends - self.context.settings.config.heal_timeout.total_seconds() / 2:
-            lock.release()
+            self._release_heal_lock()
             self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
             return
         row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
@@ -626,13 +642,13 @@ class Execution:
             most_a_day=self.context.settings.config.heals_per_day, now=now,
         )  # fmt: skip
         if started is not True:
-            lock.release()
+            self._release_heal_lock()
             if started is False:
                 self._finish(self._as_requested(self._last), now)
             else:
                 self._go_on_unhealed(started, now, monotonic)
             return
-        self._heal_lock, self._heal = lock, current
+        self._heal = current
         self.heals_used += 1
         self.attempt += 1
         self.begin(Rung.HEAL, now, monotonic)
@@ -643,15 +659,18 @@ class Execution:
         progress = replace(self._progress(now), no_heal=why)
         self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
 
-    def _heal_over(self, current: Heal, outcome: Outcome, now: datetime, monotonic: float) -> None:
+    def _heal_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        """May be called again, if the database could not be used for what follows; the edits are judged once."""
         from lib import heal
 
         assert self._last is not None
-        exit_code = outcome.exit_code
-        result = current.finish(self._answer(exit_code), outcome, now)
+        if self._heal_result is None:
+            assert self._heal is not None
+            self._heal_result = self._heal, self._heal.finish(self._answer(outcome.exit_code), outcome, now)
+            for line in (messages.heal_note(self._heal_result[1].row), *self._heal_result[1].notes):
+                self._transcript.note(line)
+        current, result = self._heal_result
         note = messages.heal_note(result.row)
-        for line in (note, *result.notes):
-            self._transcript.note(line)
         ended = outcome if outcome.status is not RunStatus.SUCCESS or result.edited else replace(
             outcome, status=RunStatus.FAILED, error_class=ErrorClass.ERROR, error=result.row.problem or note
         )  # fmt: skip
@@ -663,13 +682,14 @@ class Execution:
             current.recorded()
         self.lock.renew()
         self.context.log.info("healed", task_id=self.task.id, run_id=self.run_id, attempt=self.attempt, result=note)
-        if not result.edited:
+        if not result.edited and self._heal is not None:
             self._heal = None
             rerun = "cancelled" if outcome.status is RunStatus.CANCELLED else "not run"
             heal.audit(self.context, result.row, result.diff, rerun, self.redactor, now)
             self._release_heal_lock()
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
+            self._heal_result = None
             return
         self._use_edited_task()
         if not result.whole:  # somebody must look at it before anything else is tried
@@ -680,6 +700,7 @@ class Execution:
         else:
             step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
             self._apply(step, self._last, now, monotonic)
+        self._heal_result = None
 
     @staticmethod
     def _healer_trouble(current: Heal, outcome: Outcome) -> NoHeal | None:
@@ -764,7 +785,6 @@ class Execution:
             )
             self._skip(self._comments, wish, now)
             return
-        self._close_child()
         with self.context.db.transaction() as connection:
             note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
             span = self._transcript.span
@@ -776,6 +796,7 @@ class Execution:
                 if wish.change is not None:
                     runs.modify(connection, self.run_id, wish.change)
                     self._modification = wish.change
+        self._close_child()
         if not started:
             self._finish(self._as_requested(outcome), now)
             return

@@ -130,7 +130,8 @@ def read_shortcut(root: str) -> list[str]:
 def outside(root: str) -> list[str]:
     """What is outside the task files and decides what they mean and when they are due. To be taken down before the settings
     are read: what changes in between is then noticed by the next tick."""
-    whose = f"{os.stat(root).st_uid} {os.geteuid()}"  # whose files are accepted
+    info = os.stat(root)
+    whose = f"{info.st_uid} {info.st_gid} {os.geteuid()} {os.getegid()}"  # whose files are accepted
     settings = (os.path.join(root, name) for name in ("config.yaml", ".env"))
     program = (os.path.join(_LIB, name) for name in ("", "task.py", "cron.py", "parsed.py"))
     changes = map(_change, (*settings, "/etc/localtime", "/etc/timezone", *program))

@@ -278,7 +278,7 @@ def stopped_alert(error: str) -> Alert:
     return Alert(
         kind=AlertKind.STOPPED,
         title="the scheduler can't work: nothing runs",
-        body=f"{error}\nAll tasks are paused until this is put right. See: scheduler.py doctor",
+        body=f"{error}\nAll tasks are paused while this lasts; once it is over, the next tick goes on. See: scheduler.py doctor",
         forced=True,
     )
 
@@ -287,7 +287,7 @@ def lacking_alert(error: str) -> Alert:
     return Alert(
         kind=AlertKind.STOPPED,
         title="tasks can't be started",
-        body=f"{error}\nThey are tried again in a few minutes. See: scheduler.py history --status failed",
+        body=f"{error}\nThey are tried again in a few minutes, or with their next occurrence. See: scheduler.py history --status failed",
         forced=True,
     )
 

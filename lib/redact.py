@@ -37,11 +37,21 @@ def _forms(value: str) -> set[str]:
     if _PLAIN.fullmatch(value):
         return {value}
     in_json = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}
-    in_address = "".join(
-        chr(byte) if _PLAIN.fullmatch(chr(byte)) else f"%{byte:02X}"
-        for byte in value.encode("utf-8", "surrogateescape")
-    )
-    return {value, *in_json, re.sub(r'([\\"$`])', r"\\\1", value), repr(value)[1:-1], in_address}
+    in_shell = {re.sub(r'([\\"$`])', r"\\\1", value), value.replace("'", "'\\''"), value.replace("'", "'\"'\"'")}
+    escaped_slashes = {form.replace("/", "\\/") for form in in_json}
+    return {value, *in_json, *escaped_slashes, *in_shell, repr(value)[1:-1], *_in_address(value)}
+
+
+def _in_address(value: str) -> set[str]:
+    """Some leave `/` as it is, some write a space as `+`, some write small letters."""
+    data = value.encode("utf-8", "surrogateescape")
+    found = set()
+    for kept in ("", "/"):
+        text = "".join(
+            chr(byte) if chr(byte) in kept or _PLAIN.fullmatch(chr(byte)) else f"%{byte:02X}" for byte in data
+        )
+        found |= {text, text.replace("%20", "+"), re.sub("%..", lambda code: code[0].lower(), text)}
+    return found
 
 
 class Redactor:

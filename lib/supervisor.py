@@ -109,7 +109,10 @@ class Supervisor:
         finished = [job for job in self.jobs if job.done]
         self.jobs = [job for job in self.jobs if not job.done]
         for job in finished:
-            self.on_done(job)
+            try:
+                self.on_done(job)
+            except sqlite3.Error as error:  # what follows this one is for a later tick
+                self.put_up_with(error)
 
     def _react(self, until: float | None) -> None:
         for job, event in self._poll(until):
@@ -246,8 +249,8 @@ class Supervisor:
     def cancel(self, job: Job) -> None:
         """As the signal asks for that this process has got."""
         assert self.received is not None
-        job.cancel(
-            f"the scheduler got {self.received.name}", datetime.now(UTC), time.monotonic(),
+        self.contained(
+            job, job.cancel, f"the scheduler got {self.received.name}", datetime.now(UTC), time.monotonic(),
             at_once=self._signals_seen > 1, by_a_person=self.received is signal.SIGINT,
         )  # fmt: skip
 

@@ -180,13 +180,14 @@ class Tick:
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
             self._pass()
             self._work()
-            if self.supervisor.trouble is not None:
+            if self.supervisor.trouble is not None and not self.supervisor.stopping:
                 # What ran is on record by now; the rest is for a tick without trouble.
                 raise self.supervisor.trouble
             if not self.supervisor.stopping:
                 self._give_up_waiting()
             self.report.finished_at = datetime.now(UTC)
-            self._leave_behind(self.report.finished_at)
+            if self.supervisor.trouble is None:
+                self._leave_behind(self.report.finished_at)
         if self._lost_helper is not None:
             raise RuntimeError(f"the process {self._lost_helper}, which had a part of the queue, crashed")
         self._settle_exit_code()
@@ -508,12 +509,14 @@ class Tick:
 
             self.context.log.error("helper_crashed", traceback=format_exc())
             raise
-        left = [queued.occurrence.task_id for queued in self.queue]
-        if self.supervisor.trouble is not None and not self.report.run_ids:
-            left = list(part)
-        return json.dumps(
-            {"due": self.report.due - len(left), "run_ids": list(self.report.run_ids), "left": left}
-        ).encode()
+        trouble, left = self.supervisor.trouble, [queued.occurrence.task_id for queued in self.queue]
+        did = {
+            "due": self.report.due - len(left),
+            "run_ids": list(self.report.run_ids),
+            "left": left,
+            "trouble": None if trouble is None else [str(trouble), trouble.sqlite_errorcode],
+        }
+        return json.dumps(did).encode()
 
     def _helper_done(self, helper: Helper) -> None:
         self._slots += helper.share
@@ -524,7 +527,11 @@ class Tick:
         did = json.loads(helper.result)
         self.report.due += did["due"]
         self.report.run_ids |= dict.fromkeys(did["run_ids"])
-        if self.supervisor.stopping:
+        if did["trouble"] is not None:
+            error = sqlite3.OperationalError(did["trouble"][0])
+            error.sqlite_errorcode = did["trouble"][1]
+            self.supervisor.put_up_with(error)  # it is the same database: nothing more is started here either
+        if self.supervisor.stopping or self.supervisor.trouble is not None:
             return
         now = datetime.now(UTC)  # what it could find no slot for
         left = [task for task_id in did["left"] if (task := self.catalog.get(task_id)) is not None]
@@ -554,10 +561,11 @@ class Tick:
                     until = self._wake_time(self._start_ready())
                     if not self.supervisor.jobs and until is None:
                         return
+                elif not self.supervisor.stopping:
+                    self._start_claimed()  # on record, before there was trouble
                 self.supervisor.wait(until)
             except sqlite3.Error as error:
                 self.supervisor.put_up_with(error)
-                self._forget_claims()
             self._tell_news()
             if self.supervisor.stopping:
                 self._cancel_claimed()
@@ -565,13 +573,15 @@ class Tick:
     @property
     def _is_over(self) -> bool:
         """Nothing may be started any more, and nothing of ours runs."""
-        return (self.supervisor.stopping or self.supervisor.trouble is not None) and not self.supervisor.jobs
+        may_start = not self.supervisor.stopping and self.supervisor.trouble is None
+        return not (may_start or self.supervisor.jobs or self._claimed)
 
     def _forget_claims(self) -> None:
         """They were not written down: those occurrences are still due, and whoever finds them so needs their locks."""
         claimed, self._claimed = self._claimed, []
         for execution, _ in claimed:
             execution.lock.release()
+            del self.report.run_ids[execution.run_id]
 
     def _tell_news(self) -> None:
         """What ended together is told together: who reads it is woken once."""
@@ -612,20 +622,24 @@ class Tick:
         """Start what can start. Those that start together share one commit: first all are claimed, and only what is on
         record is started."""
         waits = Waits.FOR_ITS_TURN if self._claimed else self._claim_ready(self._free_slots())
+        self._start_claimed()
+        return waits
+
+    def _start_claimed(self) -> None:
         claimed, self._claimed = self._claimed, []
         for execution, rung in claimed:
             self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
         for execution, _ in claimed:
             self.supervisor.contained(execution, execution.announce)
             self.supervisor.add(execution)
-        return waits
 
     def _free_slots(self) -> int:
         return self._slots - sum(1 for job in self.supervisor.jobs if not isinstance(job, Helper))
 
     def _claim_beside(self, ends: int) -> None:
         """In the transaction that records so many ends: claim what takes their place."""
-        if self.queue and not self.supervisor.stopping and not self._claimed:
+        may_start = not self.supervisor.stopping and self.supervisor.trouble is None
+        if self.queue and may_start and not self._claimed:
             self._claim_ready(self._free_slots() + ends)
 
     def _claim_ready(self, free: int) -> Waits:
@@ -638,8 +652,8 @@ class Tick:
                     for candidate in ready:
                         self._claim_and_make(connection, candidate, left)
             except sqlite3.Error:
-                for candidate in ready:
-                    candidate.lock.release()
+                self._forget_claims()
+                _let_go(ready)
                 raise
         self.queue[:0] = left
         if any(queued.decision.task.group not in self._full_groups for queued in left):
@@ -672,8 +686,14 @@ class Tick:
             elif len(ready) >= most:
                 more = True
                 break
-            elif (candidate := self._candidate_contained(queued, now, healing, commented)) is not None:
-                ready.append(candidate)
+            else:
+                try:
+                    candidate = self._candidate_contained(queued, now, healing, commented)
+                except sqlite3.Error:
+                    _let_go(ready)
+                    raise
+                if candidate is not None:
+                    ready.append(candidate)
             taken += 1
         self.queue[:taken] = kept
         return ready, more
@@ -701,7 +721,11 @@ class Tick:
         if not lock.acquire():
             return None
         is_commented = task.id.lower() in commented
-        words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
+        try:
+            words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
+        except sqlite3.Error:
+            lock.release()
+            raise
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
 
     def _claim_and_make(self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]) -> None:
@@ -719,13 +743,17 @@ class Tick:
                 self._look_at_groups_again = time.monotonic() + LOOK_FOR_SLOT_EVERY
             return
         self.report.run_ids[new.run_id] = None
-        execution = Execution(
-            context, task, candidate.lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
-            retries_used=queued.decision.facts.retries_used if occurrence.follows else 0,
-            heals_used=heals.of_chain(context.db, occurrence.follows) if occurrence.follows else 0,
-            uncommented=not candidate.commented,
-        )  # fmt: skip
+        execution = self._execution(queued, candidate.lock, new, uncommented=not candidate.commented)
         self._claimed.append((execution, candidate.rung))
+
+    def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
+        decision, occurrence = queued.decision, queued.occurrence
+        return Execution(
+            self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
+            retries_used=decision.facts.retries_used if occurrence.follows else 0,
+            heals_used=heals.of_chain(self.context.db, occurrence.follows) if occurrence.follows else 0,
+            uncommented=uncommented,
+        )  # fmt: skip
 
     def _record_not_started(self, queued: Queued, error: Exception) -> None:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
@@ -735,8 +763,7 @@ class Tick:
         with context.db.transaction() as connection:
             claim = self._claim(connection, queued, new, now)
         if claim is runs.Claim.WON:
-            lock = TaskLock(context.workspace.locks, task.id)  # never acquired
-            execution = Execution(context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id)
+            execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
             execution.not_started(error, now, time.monotonic())
             self.supervisor.add(execution)
 
@@ -828,6 +855,11 @@ class Tick:
             waiting = Unrun(occurrence.at, occurrence.at, 1)
             self._defer(queued.decision.facts, waiting, SkipReason.AT_CAPACITY, occurrence.source, now)
             self.report.deferred.append(occurrence.task_id)
+
+
+def _let_go(candidates: list[Candidate]) -> None:
+    for candidate in candidates:
+        candidate.lock.release()
 
 
 def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:

@@ -154,7 +154,7 @@ class Database:
         return self.connection.execute(sql, values).fetchall()
 
     def problems(self) -> list[str]:
-        """What SQLite's own check finds; reads the whole file, so only `doctor` asks."""
+        """What SQLite's own check finds; reads the whole file, so only `doctor` and who meets a bug ask."""
         try:
             found = [str(row[0]) for row in self.all("PRAGMA quick_check(5)")]
         except sqlite3.DatabaseError as error:

@@ -126,10 +126,11 @@ def claim_in(
     if inserted.rowcount != 1:
         # It has its row already; taken up all the same, or it would be due for ever. So would an interval that, after the
         # clock was set back, comes to a moment that it has been at before: it counts from there.
-        connection.execute(
-            "UPDATE tasks SET last_end = MAX(COALESCE(last_end, ''), ?) WHERE id = ?",
-            (to_store(occurrence.at), facts.task_id),
-        )
+        if regular:
+            connection.execute(
+                "UPDATE tasks SET last_end = MAX(COALESCE(last_end, ''), ?) WHERE id = ?",
+                (to_store(occurrence.at), facts.task_id),
+            )
         return Claim.LOST
     _insert_attempt(connection, new.run_id, 1, new.rung, now)
     return Claim.WON

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from tests.faults.disk import each_ran_once, tasks_of, without_traceback
 from tests.faults.injection import IMPATIENT, locked, telegram_of
 from tests.faults.invariants import Journal, journalled, tick_until_quiet
 from tests.faults.kinds import kind
-from tests.helpers import Gate, Workspace
+from tests.helpers import Gate, Workspace, wait_for
 
 
 def set_aside(path: Path) -> list[Path]:
@@ -68,6 +69,63 @@ def locked_for_too_long(random: Random, workspace: Workspace) -> None:
         assert "can't be used" in tick.communicate(timeout=120)[1] and tick.returncode == 1
         tick_until_quiet(workspace)
         each_ran_once(workspace, names, telegram)
+
+
+@kind("database locked while others wait for a slot", seeds=1)
+def locked_before_a_slot_is_free(random: Random, workspace: Workspace) -> None:
+    """The tick that had the trouble starts nothing more, so it must claim nothing more: what it claims must not start twice."""
+    workspace.scheduler = IMPATIENT
+    gate = Gate(workspace)
+    workspace.task("held", journalled(workspace, gate.command), schedule="1h", priority=1)
+    waiting = [f"t{number}" for number in range(random.randint(1, 4))]
+    for name in waiting:
+        workspace.task(name, journalled(workspace), schedule="1h", rerun_interrupted=False)
+    with telegram_of(workspace, "max_concurrent: 1\n") as telegram:
+        tick = workspace.start("tick")
+        gate.wait()
+        with locked(workspace):
+            gate.open()
+            assert tick.stderr is not None
+            assert "database is locked; what runs goes on" in tick.stderr.readline()
+        assert "can't be used" in tick.communicate(timeout=120)[1] and tick.returncode == 1
+        tick_until_quiet(workspace)
+        each_ran_once(workspace, ["held", *waiting], telegram)
+
+
+@kind("SIGTERM while an end waits for the database", seeds=1)
+def terminated_while_locked(random: Random, workspace: Workspace) -> None:
+    """What had ended by itself is recorded so; what had not is cancelled; the exit code is the signal's."""
+    workspace.scheduler = IMPATIENT
+    gates = {name: Gate(workspace, name) for name in ("ended", "held")}
+    code = random.choice([0, 3])
+    workspace.task("ended", journalled(workspace, f"{gates['ended'].command}; exit {code}"), schedule="1h", retry=3)
+    workspace.task("held", journalled(workspace, gates["held"].command), schedule="1h")
+    with telegram_of(workspace):
+        tick = workspace.start("tick")
+        for gate in gates.values():
+            gate.wait()
+        with locked(workspace):
+            gates["ended"].open()
+            assert tick.stderr is not None
+            assert "database is locked; what runs goes on" in tick.stderr.readline()
+            tick.send_signal(signal.SIGTERM)
+            wait_for(lambda: not held_is_alive(workspace), "the end of what was to be ended")
+        stderr = tick.communicate(timeout=120)[1]
+        assert tick.returncode == 143, (tick.returncode, stderr)
+        assert workspace.rows("held") == [("cancelled", None, 1)]
+        assert workspace.rows("ended") == [("success" if code == 0 else "cancelled", None, 1)]
+        assert workspace.sql("SELECT attempts FROM task_runs WHERE task_id = 'ended'") == [(1,)]
+
+
+def held_is_alive(workspace: Workspace) -> bool:
+    return any(b"TICKDOWN_TASK_ID=held\0" in environment_of(pid) for pid in workspace.processes())
+
+
+def environment_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""  # it has just ended
 
 
 @kind("database truncated", seeds=2)
