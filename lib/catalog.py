@@ -180,13 +180,19 @@ def catalog_of(
 
 
 def _read_all(unknown: list[tuple[str, str]], reader: FileReader) -> list[TaskFile]:
-    """Almost all of the work is parsing."""
-    return by_two(unknown, lambda found: reader.read(*found), values_of, lambda values: file_from(*values))
+    """Almost all of the work is parsing; what the store keeps of each is made on the way, where two share the work."""
+
+    def read(found: tuple[str, str]) -> TaskFile:
+        file = reader.read(*found)
+        file.stored = task_to_text(file.parsed) if file.parsed is not None else None
+        return file
+
+    return by_two(unknown, read, values_of, lambda values: file_from(*values))
 
 
 def values_of(file: TaskFile) -> tuple[str, str, str, str | None, str | None, str, bool, bool]:
     """A file as the store keeps it, and as one process tells it to another."""
-    text = file.stored if file.parsed is None else task_to_text(file.parsed)
+    text = file.stored
     problems = problems_to_text(file.problems)
     return file.path, file.stamp, file.digest, file.task_id, text, problems, file.chained, file.dated
 

@@ -36,8 +36,9 @@ class ScheduleError(ValueError):
 class Cron:
     text: str
     zone: tzinfo
-    # Any of them may match: day of month and day of week are two where both were given without a `*`.
-    expressions: tuple[str, ...]
+    # Day of month, month, weekday as croniter reads them. Any of them may match: there are two where day of month and day of
+    # week were both given without a `*`.
+    days: tuple[str, ...]
     follows_elapsed_time: bool
     # Minute, hour, day of month, month, weekday as lists of what matches; `*` stands for every day.
     parts: tuple[tuple[str, ...], ...] = ()
@@ -46,7 +47,7 @@ class Cron:
     def next_clock_time(self, clock: datetime) -> datetime:
         """The first match strictly after a clock time. Knows nothing of zones."""
         midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
-        times, days = _times_of_day(*self.parts[:2]), _days_of(self.expressions)
+        times, days = _times_of_day(*self.parts[:2]), self.days
         day = _first_day(days, midnight)
         if day == midnight:
             later = bisect_right(times, clock - midnight)
@@ -80,9 +81,9 @@ _FIELDS = (
 def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     # Only `H` depends on the task; any other line means the same for every task that has it.
     meaning = _meaning(line, task_id if "h" in line.lower() else "")
-    if not meaning.expressions:
+    if not meaning.days:
         raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
-    return Cron(text, zone, meaning.expressions, meaning.follows_elapsed_time, meaning.parts, meaning.both_days)
+    return Cron(text, zone, meaning.days, meaning.follows_elapsed_time, meaning.parts, meaning.both_days)
 
 
 @lru_cache(maxsize=4096)
@@ -92,22 +93,19 @@ def _meaning(line: str, task_id: str) -> Cron:
         _parse_field(number, word, task_id if "h" in word.lower() else "")
         for number, word in zip(range(len(_FIELDS)), words, strict=True)
     ]
-    minute, hour, day, month, _ = (",".join(values) for values in parsed)
+    day, month = ",".join(parsed[2]), ",".join(parsed[3])
     both_days = words[2].startswith("*") or words[4].startswith("*")
     # croniter takes plain weekdays or numbered ones (`1#2`) in one expression, not both.
     numbered = [value for value in parsed[4] if "#" in value]
     weekdays = [",".join(part) for part in ([v for v in parsed[4] if v not in numbered], numbered) if part]
     if both_days:
-        candidates = [f"{minute} {hour} {day} {month} {weekday}" for weekday in weekdays]
+        candidates = [f"{day} {month} {weekday}" for weekday in weekdays]
     else:
-        candidates = [f"{minute} {hour} {day} {month} *"]
-        candidates += [f"{minute} {hour} * {month} {weekday}" for weekday in weekdays]
+        candidates = [f"{day} {month} *", *(f"* {month} {weekday}" for weekday in weekdays)]
     return Cron(
         text=line,
         zone=UTC,
-        expressions=tuple(
-            line for line, days in zip(candidates, _days_of(tuple(candidates)), strict=True) if _ever_matches(days)
-        ),
+        days=tuple(filter(_ever_matches, candidates)),
         follows_elapsed_time=words[0].startswith("*") or words[1].startswith("*"),
         parts=tuple(parsed),
         both_days=both_days,
@@ -180,12 +178,6 @@ def _number(spec: _Field, text: str, word: str) -> int:
         f"{spec.name} {word!r}: {text!r} is not accepted; {spec.low}-{spec.high}{names}, *, ranges a-b, steps */n, lists a,b, "
         f"H{special}"
     )
-
-
-@lru_cache(maxsize=1024)
-def _days_of(expressions: tuple[str, ...]) -> tuple[str, ...]:
-    """The part of each that is about days: day of month, month, weekday."""
-    return tuple(expression.split(" ", 2)[2] for expression in expressions)
 
 
 @lru_cache(maxsize=1024)

@@ -68,7 +68,7 @@ def local(text: str, zone=UTC, fold: int = 0) -> datetime:
 )
 def test_a_phrase_with_a_time_of_day_means_its_cron_line(text, line):
     schedule = cron(text)
-    assert schedule.expressions == cron(line).expressions
+    assert schedule.parts == cron(line).parts
     assert not schedule.follows_elapsed_time
     assert schedule.text == text
 
@@ -80,8 +80,8 @@ def test_a_phrase_with_a_time_of_day_means_its_cron_line(text, line):
 )  # fmt: skip
 def test_weekdays_have_short_names(names, number):
     for name in names.split():
-        assert cron(f"every {name} at 10:00").expressions == cron(f"0 10 * * {number}").expressions
-        assert cron(f"weekly on {name.title()}").expressions == cron(f"0 9 * * {number}").expressions
+        assert cron(f"every {name} at 10:00").parts == cron(f"0 10 * * {number}").parts
+        assert cron(f"weekly on {name.title()}").parts == cron(f"0 9 * * {number}").parts
 
 
 @pytest.mark.parametrize(

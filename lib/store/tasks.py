@@ -41,19 +41,19 @@ def sync(
     read = {file.path for file in catalog.read}
     files = [file for file in catalog.files if file.path in read or file.chained]
     rows, chains = _rows_of(connection, files), _by_task(connection.execute("SELECT * FROM chains").fetchall())
-    new: list[Task] = []
-    for task in [file.task for file in files if file.task is not None]:
-        for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
-            connection.execute(sql, values)
-        row = rows.get(task.id.lower())
-        if row is None:
-            new.append(task)
-            continue
-        for sql, parameters in _changes(task, row, _as_seen(task), now, boot_id):
-            connection.execute(sql, parameters)
+    new: list[TaskFile] = []
+    for file in files:
+        row = rows.get(file.task_id.lower()) if file.task_id else None
+        if file.is_valid and row is None:
+            new.append(file)
+        if (file.chained or row is not None) and (task := file.task) is not None:
+            for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
+                connection.execute(sql, values)
+            for sql, parameters in _changes(task, row, _as_seen(task), now, boot_id) if row is not None else ():
+                connection.execute(sql, parameters)
     _meet(connection, new, now, boot_id, last_end=now if rebuilt else None)
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
-    met = {task.path for task in new}
+    met = {file.path for file in new}
     connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
     for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
         if row["id"] not in catalog and _is_gone(row, catalog):
@@ -67,19 +67,18 @@ def _as_seen(task: Task) -> tuple[str, str, str, int]:
 
 
 def _meet(
-    connection: sqlite3.Connection, new: list[Task], now: datetime, boot_id: str, last_end: datetime | None
+    connection: sqlite3.Connection, new: list[TaskFile], now: datetime, boot_id: str, last_end: datetime | None
 ) -> None:
-    def first_look(task: Task) -> str | None:
-        return _first_look(task, Facts(task.id, now, now, last_end=last_end, boot_id=boot_id), now)
+    stamp = to_store(now)
 
-    stamp, looks = to_store(now), by_two(new, first_look, lambda look: look, lambda look: look)
-    connection.executemany(
-        _MEET,
-        [
-            (*_as_seen(task), task.id, stamp, stamp, stamp, boot_id, to_store(last_end) if last_end else None, look)
-            for task, look in zip(new, looks, strict=True)
-        ],
-    )
+    def row_of(file: TaskFile) -> list[object]:
+        task = file.task
+        assert task is not None
+        look = _first_look(task, Facts(task.id, now, now, last_end=last_end, boot_id=boot_id), now)
+        ended = to_store(last_end) if last_end else None
+        return [*_as_seen(task), task.id, stamp, stamp, stamp, boot_id, ended, look]
+
+    connection.executemany(_MEET, by_two(new, row_of, lambda row: row, lambda row: row))
 
 
 def _first_look(task: Task, facts: Facts, now: datetime) -> str | None:
