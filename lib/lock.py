@@ -6,13 +6,14 @@ those who wait: who holds it, which processes are at work, and until when that i
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from datetime import datetime
 from functools import cache
 from pathlib import Path
 
-from lib.errors import Lacking, TickdownError, way_out
+from lib.errors import Lacking, TickdownError
 from lib.instants import from_store, to_store
 from lib.model import Owner
 from lib.process import boot_id
@@ -67,7 +68,8 @@ class TaskLock:
                 make_private_dir(self.folder)
                 descriptor = self._open()
         except OSError as error:
-            kind = TickdownError if way_out(error) is None else Lacking
+            # A link in its place is an attack or a mistake; anything else is about the disk, and passes.
+            kind = TickdownError if error.errno == errno.ELOOP else Lacking
             raise kind(f"the lock {self.path} can't be opened: {error.strerror}") from None
         try:
             locked = lock_descriptor(descriptor, blocking=False)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import signal
 import sqlite3
+import subprocess
 
 import pytest
 
@@ -335,7 +335,9 @@ def test_odd_names_do_not_bring_the_scheduler_down(workspace: Workspace, change:
     workspace.cli("run", "job")  # so that the one with the heals is not the last, which stays
     workspace.cli("prune")
     assert list((healing.root / "state/heals").iterdir()) == []
-    subprocess.run(["rm", "-rf", str(workspace.root)], check=True)  # deeper than Python's own removal gets, and so pytest's
+    subprocess.run(
+        ["rm", "-rf", str(workspace.root)], check=True
+    )  # deeper than Python's own removal gets, and so pytest's
 
 
 def test_what_can_not_be_put_back_calls_a_human_and_the_snapshot_stays(workspace: Workspace) -> None:

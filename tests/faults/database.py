@@ -41,7 +41,7 @@ def locked_for_a_while(random: Random, workspace: Workspace) -> None:
     each_ran_once(workspace, [*names, "held"])
 
 
-@kind("database locked while runs end", seeds=2)
+@kind("database locked while runs end", seeds=1)
 def locked_for_too_long(random: Random, workspace: Workspace) -> None:
     """Longer than anybody waits for it: the run's end waits with its supervisor, other ticks say what is wrong, once."""
     workspace.scheduler = IMPATIENT
@@ -128,7 +128,7 @@ def environment_of(pid: int) -> bytes:
         return b""  # it has just ended
 
 
-@kind("database truncated", seeds=2)
+@kind("database truncated", seeds=1)
 def truncated(random: Random, workspace: Workspace) -> None:
     names = tasks_of(random, workspace)
     path = workspace.root / "state" / "tickdown.db"
@@ -156,7 +156,7 @@ def truncated(random: Random, workspace: Workspace) -> None:
         assert len(names) <= len(ran.began)
 
 
-@kind("database with flipped bits", seeds=4)
+@kind("database with flipped bits", seeds=2)
 def bits_flipped(random: Random, workspace: Workspace) -> None:
     """What is noticed is set aside with an alert; nothing crashes, and ticks go on."""
     tasks_of(random, workspace)
@@ -184,7 +184,7 @@ def bits_flipped(random: Random, workspace: Workspace) -> None:
         assert ("success", None, 1) in workspace.rows("new"), workspace.rows("new")
 
 
-@kind("database damaged while tasks run", seeds=2)
+@kind("database damaged while tasks run", seeds=1)
 def damaged_meanwhile(random: Random, workspace: Workspace) -> None:
     """What runs is seen to its end, and only then the tick says that it could not be recorded."""
     gate = Gate(workspace)

@@ -42,7 +42,7 @@ def without_traceback(done: subprocess.CompletedProcess[str]) -> None:
     assert done.returncode == 0 or "scheduler.py: " in done.stderr, done
 
 
-@kind("disk full before a tick", seeds=2)
+@kind("disk full before a tick", seeds=1)
 def full_before(random: Random, workspace: Workspace) -> None:
     with small_disk(workspace, 2048):
         (workspace.root / "tasks").mkdir()
@@ -67,7 +67,7 @@ def full_before(random: Random, workspace: Workspace) -> None:
             each_ran_once(workspace, names, telegram)
 
 
-@kind("disk full while tasks run", seeds=3)
+@kind("disk full while tasks run", seeds=1)
 def full_meanwhile(random: Random, workspace: Workspace) -> None:
     """The ends can't be recorded for a while: they wait for it, and no task is cut off or run again."""
     with small_disk(workspace, 2048):
@@ -107,7 +107,7 @@ def _said(workspace: Workspace, tick: subprocess.Popen[str], gates: list[Gate]) 
     return not mine or tick.poll() is not None
 
 
-@kind("writes refused while tasks run", seeds=3)
+@kind("writes refused while tasks run", seeds=1)
 def refused_meanwhile(random: Random, workspace: Workspace) -> None:
     """Without any right: every write beyond the end of a file fails, as on a full disk."""
     gate = Gate(workspace)
@@ -135,7 +135,7 @@ def refused_meanwhile(random: Random, workspace: Workspace) -> None:
     )
 
 
-@kind("state is read-only", seeds=2)
+@kind("state is read-only", seeds=1)
 def read_only(random: Random, workspace: Workspace) -> None:
     """Closed before a tick, or between the claim and the end of a run: what has begun is seen to its end."""
     with ordinary_user(workspace) as own, telegram_of(own) as telegram:
@@ -190,7 +190,7 @@ def _at_gate(tick: subprocess.Popen[str], gate: Gate) -> bool:
     return arrived.exists()
 
 
-@kind("logs are gone", seeds=2)
+@kind("logs are gone", seeds=1)
 def no_logs(random: Random, workspace: Workspace) -> None:
     gate = Gate(workspace)
     workspace.task("held", journalled(workspace, f"echo before; {gate.command}; echo after"), schedule="1h")
@@ -213,7 +213,7 @@ def no_logs(random: Random, workspace: Workspace) -> None:
     assert '"run_finished"' in workspace.scheduler_log()
 
 
-@kind("no file descriptors left", seeds=4)
+@kind("no file descriptors left", seeds=2)
 def no_descriptors(random: Random, workspace: Workspace) -> None:
     names = tasks_of(random, workspace)
     if random.random() < 0.5:
@@ -230,7 +230,7 @@ def no_descriptors(random: Random, workspace: Workspace) -> None:
         _all_run_in_the_end(workspace, names, telegram)
 
 
-@kind("no processes can be started", seeds=2)
+@kind("no processes can be started", seeds=1)
 def no_processes(random: Random, workspace: Workspace) -> None:
     with ordinary_user(workspace) as own, telegram_of(own) as telegram:
         names = tasks_of(random, own)

@@ -223,7 +223,7 @@ def duplicates(random: Random, workspace: Workspace) -> None:
 # --- files -----------------------------------------------------------------------------------------------------------------
 
 
-@kind("garbage in task files", seeds=2)
+@kind("garbage in task files", seeds=1)
 def task_files(random: Random, workspace: Workspace) -> None:
     """The good one runs, whatever stands beside it, and every bad one is told of with its place."""
     workspace.task("good", schedule="1h")
@@ -314,7 +314,7 @@ def pings(random: Random, workspace: Workspace) -> None:
     nothing_broke(workspace)
 
 
-@kind("garbage from Telegram", seeds=2)
+@kind("garbage from Telegram", seeds=1)
 def telegram_answers(random: Random, workspace: Workspace) -> None:
     """However it answers, the tick ends well; the alert waits or becomes a ticket, and arrives once somebody listens."""
     workspace.task("bad", f"printf %s {_shell(nasty.text(random).replace(chr(0), ''))}; exit 3", schedule="1h")

@@ -265,22 +265,22 @@ def some_of_several(random: Random, workspace: Workspace) -> None:
 SURE = {"begin": 40, "commit": 40, "spawn": 56, "rename": 4, "answer": 2, "fork": 3, "note": 100}
 
 
-@kind("tick killed before or after a transaction", seeds=3)
+@kind("tick killed before or after a transaction", seeds=2)
 def at_a_transaction(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["begin", "commit"]))
 
 
-@kind("tick killed before or after a start", seeds=2)
+@kind("tick killed before or after a start", seeds=1)
 def at_a_start(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["spawn", "spawn", "note"]))
 
 
-@kind("tick killed while a file or an alert goes out", seeds=2)
+@kind("tick killed while a file or an alert goes out", seeds=1)
 def at_a_side_effect(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["rename", "answer"]))
 
 
-@kind("tick or helper of a shared queue killed", seeds=2)
+@kind("tick or helper of a shared queue killed", seeds=1)
 def in_a_shared_queue(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["fork", "begin", "commit", "spawn"]), share=8)
 

@@ -50,9 +50,9 @@ PAGES_AT_LEAST = 60  # each table and index has one of its own
 BYTES_PER_BYTE = 3  # what a row takes in its table and in all indexes, over what is in it
 
 
-@kind("soak, 40 tasks, 28 minutes", seeds=1)
+@kind("soak, 25 tasks, 20 minutes", seeds=1)
 def _(random: Random, workspace: Workspace) -> None:
-    Soak(random, workspace, tasks=40, ticks=28).run()
+    Soak(random, workspace, tasks=25, ticks=20).run()
 
 
 @kind("soak, 200 tasks, 4 hours", seeds=0, seconds=600)
