@@ -82,7 +82,9 @@ def full_meanwhile(random: Random, workspace: Workspace) -> None:
                     command += '; [ "$TICKDOWN_ATTEMPT" != 1 ]'
                     gate_again = f'[ "$TICKDOWN_ATTEMPT" != 1 ] || {{ {command}; }}'
                     command = gate_again
-                workspace.task(name, journalled(workspace, command), schedule="1h", retry=1, priority=0 if gate else -1)
+                # Their logs alone must not fill it: then it would stay so, and their ends would wait for ever.
+                more = {"retry": 1, "priority": 0 if gate else -1, "max_log": "50 KiB"}
+                workspace.task(name, journalled(workspace, command), schedule="1h", **more)
             (workspace.root / "journal").write_bytes(b"")
             tick = workspace.start("tick")
             for gate in gates:
