@@ -268,7 +268,7 @@ class Execution:
         outcome = Outcome(
             RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
         )
-        if self.phase is Phase.ENDING and self._termination is not None:
+        if self.phase is Phase.ENDING and self.wake_at is not None:
             self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
         elif self.child is not None and self.phase is Phase.RUNNING:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from lib.execute import Execution, Phase
+from lib.outcomes import Outcome
 from lib.store.database import Database
 from lib.supervisor import Job, Supervisor
 
@@ -72,3 +74,28 @@ def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_not
     assert [job.failed_with for job in jobs] == [None, trouble, None]
     assert [job.end_is_recorded for job in jobs] == [True, False, True]
     assert not beside and not db.connection.in_transaction
+
+
+class EndingBadly(Execution):
+    """A run whose processes are gone, and a bug in what is to follow."""
+
+    def __init__(self) -> None:
+        self.context = SimpleNamespace(log=SimpleNamespace(error=lambda *event, **details: None))
+        self.task, self.run_id = SimpleNamespace(id="a"), "run"
+        self.phase, self.wake_at = Phase.ENDING, 0.0
+        self._termination = SimpleNamespace(step=lambda monotonic: None)
+        self.ended_with: Outcome | None = None
+
+    def _ending_done(self, *arguments: object) -> None:
+        raise ValueError("unheard of")
+
+    def _finish(self, outcome: Outcome, *more: object) -> None:
+        self.ended_with, self.phase = outcome, Phase.DONE
+
+
+def test_a_bug_after_the_end_of_its_processes_ends_a_run_and_does_not_keep_it_waiting(db: Database) -> None:
+    job = EndingBadly()
+    with Supervisor(db, lambda job: None) as supervisor:
+        supervisor.jobs = [job]
+        supervisor.wait(0)
+    assert job.ended_with is not None and job.ended_with.error == "a bug: ValueError: unheard of"
