@@ -6,7 +6,7 @@ import gc
 import io
 import os
 import sys
-from importlib.util import find_spec
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -65,7 +65,7 @@ def main(argv: list[str] | None = None) -> int:
     _keep_to_ourselves()
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
     try:
-        if find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
+        if PathFinder.find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
         code = int(dispatch(arguments))
         sys.stdout.flush()

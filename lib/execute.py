@@ -42,6 +42,7 @@ from lib.ladder import (
     Verdict,
     Verify,
     after_heal,
+    is_unremarkable,
     judge,
     next_step,
     on_probation,
@@ -49,6 +50,7 @@ from lib.ladder import (
 )
 from lib.lock import Holder, TaskLock
 from lib.model import (
+    NO_USAGE,
     Alert,
     Comment,
     DisabledReason,
@@ -510,7 +512,8 @@ class Execution:
         return outcome if outcome.status is RunStatus.FAILED and is_retried else None
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        outcome = self._as_requested(outcome)
+        if not self._is_plain(outcome):  # otherwise it is asked when that is recorded
+            outcome = self._as_requested(outcome)
         if self.rung is Rung.HEAL and (self._heal is not None or self._heal_result is not None):
             self._heal_over(outcome, now, monotonic)
             return
@@ -860,6 +863,23 @@ class Execution:
         """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
         end, db = self._end, self.context.db
         assert end is not None
+        if self._is_plain(end.outcome):
+            self._recorded = runs.finish_unremarkable(
+                db.connection,
+                self.run_id,
+                self.task.id,
+                end.outcome,
+                self._transcript.span,
+                end.summary,
+                self.source,
+                end.at,
+            )
+            if self._recorded:
+                self.end_is_recorded = True
+                return
+            self._finish(self._as_requested(end.outcome), end.at)
+            end = self._end
+            assert end is not None
         facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
         verdict = self._judged(facts, end) if end.retry_at is None else None
         ending = runs.Ending(
@@ -873,6 +893,15 @@ class Execution:
         self._recorded = runs.finish_run(db.connection, ending, end.at)
         self._closes = verdict is not None and verdict.closing is not None and self._recorded
         self.end_is_recorded = True
+
+    def _is_plain(self, outcome: Outcome) -> bool:
+        """What nearly every run comes to, and is recorded in short."""
+        return (
+            self.attempt == 1
+            and self.rung is Rung.RUN
+            and outcome.usage is NO_USAGE
+            and is_unremarkable(self.task, outcome)
+        )
 
     def _judged(self, facts: Facts, end: End) -> Verdict:
         """What the end means for the task."""

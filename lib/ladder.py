@@ -24,6 +24,7 @@ from lib.model import (
 )
 from lib.outcomes import Outcome
 from lib.records import record, replace
+from lib.schedule import OneShot
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
@@ -191,6 +192,13 @@ class Circumstances:
 
 
 USUAL = Circumstances()
+
+
+def is_unremarkable(task: Task, outcome: Outcome) -> bool:
+    """A success that nobody is to be told of, of a task with more to come: it changes nothing for one without a past, be it
+    failures, an incident or a heal on probation."""
+    told = task.notify_on in (NotifyOn.SUCCESS, NotifyOn.ALWAYS)
+    return outcome.status is RunStatus.SUCCESS and not told and not isinstance(task.schedule, OneShot)
 
 
 def judge(task: Task, facts: Facts, outcome: Outcome, now: datetime, how: Circumstances = USUAL) -> Verdict:

@@ -19,7 +19,6 @@ from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, is_spent
-from lib.housekeeping import prune as prune_now
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
 from lib.process import is_alive
@@ -401,6 +400,8 @@ def _until(condition: Callable[[], bool], seconds: float) -> None:
 
 
 def prune(app: App, screen: Screen) -> Exit:
+    from lib.housekeeping import prune as prune_now  # which a tick needs once a day
+
     context: Context = app.context(app.database())
     pruned = prune_now(context, datetime.now(UTC))
     return done(

@@ -345,6 +345,34 @@ class Ending:
     story: str | None = None  # what else is worth telling
 
 
+def finish_unremarkable(
+    connection: sqlite3.Connection, run_id: str, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
+    source: Source, now: datetime,
+) -> bool:  # fmt: skip
+    """What `finish_run` writes for nearly every run: its first attempt succeeded, and its task has no past that this would
+    change. False, and nothing is written, if it has one, or if the run is to end as something else."""
+    ended = connection.execute(
+        "UPDATE task_runs SET status = 'success', finished_at = ?, exit_code = 0, summary = ?"
+        " WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND EXISTS (SELECT 1 FROM tasks WHERE id = ?"
+        " AND failures = 0 AND incident IS NULL AND incident_alerted_at IS NULL AND probation_run IS NULL)",
+        (to_store(now), summary, run_id, task_id),
+    )
+    if ended.rowcount != 1:
+        return False
+    end_attempt(connection, run_id, 1, outcome, span, now)
+    connection.execute(
+        "UPDATE tasks SET last_end = COALESCE(?, last_end), look_at = '', revision = revision + 1 WHERE id = ?",
+        (_last_end(source, now), task_id),
+    )
+    _tell_those_after(connection, run_id, task_id, outcome.status, now)
+    return True
+
+
+def _last_end(source: Source, now: datetime) -> str | None:
+    """The next of an interval counts from it; a manual run is beside the schedule."""
+    return to_store(now) if source is not Source.MANUAL else None
+
+
 def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) -> bool:
     """False if somebody else has ended this run already: then nothing is changed."""
     outcome = ending.outcome
@@ -359,7 +387,7 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
         return False
     if ending.outcome.status is not RunStatus.SKIPPED:  # then the attempt that found so has ended before
         end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
-    last_end = to_store(now) if ending.source is not Source.MANUAL else None
+    last_end = _last_end(ending.source, now)
     if last_end is not None and ending.verdict is None:
         connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (last_end, ending.task_id))
     if ending.retry_at is not None:
@@ -376,7 +404,7 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
             (last_end, verdict.failures, verdict.incident, _maybe(verdict.incident_since), _maybe(verdict.incident_alerted_at),
              verdict.closing, *_probation_values(verdict.probation), ending.task_id),
         )  # fmt: skip
-        _tell_those_after(connection, ending, now)
+        _tell_those_after(connection, ending.run_id, ending.task_id, outcome.status, now)
     for alert in ending.alerts:
         outbox.add_alert(connection, alert, now)
     for ticket in ending.tickets:
@@ -411,16 +439,18 @@ def modify(connection: sqlite3.Connection, run_id: str, change: Modification) ->
     connection.execute("UPDATE task_runs SET modification = ? WHERE run_id = ?", (text, run_id))
 
 
-def _tell_those_after(connection: sqlite3.Connection, ending: Ending, now: datetime) -> None:
+def _tell_those_after(
+    connection: sqlite3.Connection, run_id: str, task_id: str, status: RunStatus, now: datetime
+) -> None:
     """In the transaction of the end, so that no chain breaks where the scheduler does."""
     wanted = None
-    if ending.outcome.status is RunStatus.SUCCESS:
+    if status is RunStatus.SUCCESS:
         wanted = ChainOn.SUCCESS.value
-    elif ending.outcome.status in FAILURES:
+    elif status in FAILURES:
         wanted = ChainOn.FAILURE.value
     connection.execute(
         "UPDATE chains SET ended_at = ?, ended_run = ? WHERE upstream = ? AND wants IN ('always', ?)",
-        (to_store(now), ending.run_id, ending.task_id, wanted),
+        (to_store(now), run_id, task_id, wanted),
     )
 
 
