@@ -93,6 +93,22 @@ def test_a_due_task_among_10_000_is_the_only_one_that_is_looked_at(workspace: Wo
     assert read == []
 
 
+def test_a_run_that_simply_succeeds_costs_few_statements(workspace: Workspace) -> None:
+    def statements(count: int) -> int:
+        for number in range(count):
+            workspace.task(f"t{number}", schedule="* * * * *")
+        workspace.tick()
+        workspace.sql("DELETE FROM task_runs")
+        for number in range(count):
+            workspace.move_back(f"t{number}", "-1 minutes")
+        found = probe(workspace, "tick")["statements"]
+        assert workspace.sql("SELECT status, COUNT(*) FROM task_runs") == [("success", count)]
+        return len([one for one, before in zip(found, ["", *found], strict=False) if one != before])
+
+    # Four for its claim, four for its end, and what they share; a trigger is traced as what has fired it once more.
+    assert statements(25) - statements(5) <= 20 * 10
+
+
 def test_one_changed_file_costs_one_file(workspace: Workspace) -> None:
     many(workspace, 1000)
     workspace.tick()
