@@ -65,7 +65,7 @@ from lib.model import (
     SkipReason,
     Source,
 )
-from lib.outcomes import Outcome, classify
+from lib.outcomes import Outcome, classify, cleaned
 from lib.process import PIPE_BYTES, Child, boot_id, widen
 from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
@@ -79,7 +79,7 @@ from lib.transcript import Transcript
 from lib.willing import why_no_heal
 
 if TYPE_CHECKING:
-    from lib.heal import Heal, Result
+    from lib.healing import Healing
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -134,9 +134,7 @@ class Execution:
     _why_ending: Outcome | None = None
     _termination: Termination | None = None
     _takeover_of: Run | None = None
-    _heal: Heal | None = None  # under way, or waiting for its proof
-    _heal_lock: TaskLock | None = None
-    _healed = False
+    _healing: Healing | None = None  # from the first heal on
     _comments: Sequence[Comment] = ()
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
@@ -147,7 +145,6 @@ class Execution:
     _is_begun = True  # False: its attempt has a row, and the command is yet to be started
     _is_taken = False  # over from a dead owner, on record
     _cancelled: Outcome | None = None
-    _heal_result: tuple[Heal, Result] | None = None  # a heal that is over, until what follows from it has been done
 
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
@@ -294,12 +291,8 @@ class Execution:
         variables = self._variables()
         match self.rung:
             case Rung.HEAL:
-                from lib import heal
-
-                assert self._heal is not None and self._last is not None
-                earlier = heals.of_run(self.context.db, self.run_id)[:-1]
-                log = heal.log_tail(self._transcript.path, self._failed_span)
-                return self._heal.begin(self._last.error or "", log, earlier, variables, now)
+                assert self._healing is not None and self._last is not None
+                return self._healing.command(self._last, self._failed_span, variables, now)
             case Rung.COMMENTS:
                 self._comments = remarks.words_of(self.context, self.task, now)
                 return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
@@ -514,8 +507,8 @@ class Execution:
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         if not self._is_plain(outcome):  # otherwise it is asked when that is recorded
             outcome = self._as_requested(outcome)
-        if self.rung is Rung.HEAL and (self._heal is not None or self._heal_result is not None):
-            self._heal_over(outcome, now, monotonic)
+        if self.rung is Rung.HEAL and self._healing is not None and self._healing.is_going_on:
+            self._heal_over(self._healing, outcome, now, monotonic)
             return
         if self.rung is Rung.COMMENTS and outcome.status in (RunStatus.SUCCESS, RunStatus.FAILED, RunStatus.TIMEOUT):
             self._comments_over(outcome, now, monotonic)
@@ -554,7 +547,7 @@ class Execution:
         if ended is not None and self.rung is not Rung.HEAL:
             self._failed_span = span = self._transcript.span
             self._failed_summary = self._transcript.summary()
-            runs.finish_attempt(self.context.db, self.run_id, self.attempt, self._clean(ended), span, now)
+            runs.finish_attempt(self.context.db, self.run_id, self.attempt, cleaned(ended, self.redactor), span, now)
             self._last = ended
         self._next_rung, self._pause = rung, pause
         self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
@@ -615,46 +608,24 @@ class Execution:
     # --- healing -----------------------------------------------------------------------------------------------
 
     def _start_heal(self, now: datetime, monotonic: float) -> None:
-        """One at a time over all: who comes second waits for its turn, within the time of its ladder."""
-        from lib import heal
+        from lib.healing import Healing, Start
 
         assert self._last is not None and self._ladder_ends is not None
-        lock = self._heal_lock or TaskLock(self.context.workspace.state, "heal")
-        try:
-            if self._heal_lock is None and not lock.acquire():
-                if monotonic < self._ladder_ends:
-                    self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
-                    self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
-                else:
-                    self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
-                return
-        except TickdownError:
-            self._go_on_unhealed(NoHeal.NO_SNAPSHOT, now, monotonic)
-            return
-        self._heal_lock = lock  # from now on it is let go of with the run, whatever happens
-        if monotonic > self._ladder_ends - self.context.settings.config.heal_timeout.total_seconds() / 2:
-            self._release_heal_lock()
-            self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
-            return
-        row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
-        current = heal.Heal(
-            self.context, self.task, row, self.redactor
-        )  # before it is counted: it may not even be possible
-        started = heals.start(
-            self.context.db, row, self.context.owner, midnight=self.context.midnight(now),
-            most_a_day=self.context.settings.config.heals_per_day, now=now,
-        )  # fmt: skip
-        if started is not True:
-            self._release_heal_lock()
-            if started is False:
+        if self._healing is None:
+            self._healing = Healing(self.context, self.run_id, self.lock, self.redactor, self._transcript)
+        started = self._healing.start(self.task, self.attempt + 1, self._last, self._ladder_ends - monotonic, now)
+        match started:
+            case Start.BEGUN:
+                self.heals_used += 1
+                self.attempt += 1
+                self.begin(Rung.HEAL, now, monotonic)
+            case Start.LATER:
+                self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
+                self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
+            case Start.UNWANTED:
                 self._finish(self._as_requested(self._last), now)
-            else:
+            case NoHeal():
                 self._go_on_unhealed(started, now, monotonic)
-            return
-        self._heal = current
-        self.heals_used += 1
-        self.attempt += 1
-        self.begin(Rung.HEAL, now, monotonic)
 
     def _go_on_unhealed(self, why: NoHeal, now: datetime, monotonic: float) -> None:
         assert self._last is not None
@@ -662,56 +633,28 @@ class Execution:
         progress = replace(self._progress(now), no_heal=why)
         self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
 
-    def _heal_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        """May be called again, if the database could not be used for what follows; the edits are judged once."""
-        from lib import heal
-
+    def _heal_over(self, healing: Healing, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        """May be called again, if the database could not be used for what follows."""
         assert self._last is not None
-        if self._heal_result is None:
-            assert self._heal is not None
-            self._heal_result = self._heal, self._heal.finish(self._answer(outcome.exit_code), outcome, now)
-            for line in (messages.heal_note(self._heal_result[1].row), *self._heal_result[1].notes):
-                self._transcript.note(line)
-        current, result = self._heal_result
-        note = messages.heal_note(result.row)
-        ended = outcome if outcome.status is not RunStatus.SUCCESS or result.edited else replace(
-            outcome, status=RunStatus.FAILED, error_class=ErrorClass.ERROR, error=result.row.problem or note
-        )  # fmt: skip
-        with self.context.db.transaction() as connection:
-            heals.record(connection, result.row)
-            span = self._transcript.span
-            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(ended), span, now, note)
-        if result.whole:
-            current.recorded()
-        self.lock.renew()
-        self.context.log.info("healed", task_id=self.task.id, run_id=self.run_id, attempt=self.attempt, result=note)
-        if not result.edited and self._heal is not None:
-            self._heal = None
-            rerun = "cancelled" if outcome.status is RunStatus.CANCELLED else "not run"
-            heal.audit(self.context, result.row, result.diff, rerun, self.redactor, now)
-            self._release_heal_lock()
+        result = healing.judge(self.attempt, outcome, self._answer(outcome.exit_code), now)
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
-            self._heal_result = None
+            healing.settled()
             return
         self._use_edited_task()
         if not result.whole:  # somebody must look at it before anything else is tried
             self._apply(AskHuman(), self._last, now, monotonic)
-        elif not result.edited and (why := self._healer_trouble(current, outcome)) is not None:
+        elif (why := healing.healer_trouble(outcome)) is not None:
             self.heals_used -= 1
             self._go_on_unhealed(why, now, monotonic)
         else:
             step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
             self._apply(step, self._last, now, monotonic)
-        self._heal_result = None
+        healing.settled()
 
-    @staticmethod
-    def _healer_trouble(current: Heal, outcome: Outcome) -> NoHeal | None:
-        """A healer that could not even begin, or has no network, login or money, says nothing about the task."""
-        if current.before is None:
-            return NoHeal.NO_SNAPSHOT
-        own_trouble = (ErrorClass.TRANSIENT, ErrorClass.AUTH, ErrorClass.BUDGET, ErrorClass.MISSING_TOOL)
-        return NoHeal.UNAVAILABLE if outcome.error_class in own_trouble else None
+    def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
+        if self._healing is not None and self._healing.prove(outcome, now):
+            self._use_edited_task()
 
     def _use_edited_task(self) -> None:
         known = self.context.settings.config.surroundings()
@@ -719,39 +662,9 @@ class Execution:
         if loaded.task is not None and loaded.task.id == self.task.id:
             self.task = loaded.task
 
-    def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
-        """Only a run that succeeds with the edits proves them; otherwise they go."""
-        current, self._heal = self._heal, None
-        if current is None:
-            return
-        from lib import heal
-
-        if current.row.status is HealStatus.RUNNING:  # a bug cut it off
-            heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
-            return
-        proven = outcome.status is RunStatus.SUCCESS
-        failed = [] if proven else current.undo()
-        row = replace(current.row, status=HealStatus.KEPT if proven else HealStatus.RESTORED)
-        if not proven:
-            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"NOT put back: {name}" for name in failed)]
-            row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
-            if row.files:
-                self._transcript.note("the edits of the heal are undone: the task failed with them")
-        try:
-            with self.context.db.transaction() as connection:
-                heals.record(connection, row)
-        except sqlite3.Error:
-            self._heal = current  # it still waits for its proof
-            raise
-        heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
-        self._release_heal_lock()  # only now: another heal must not take these edits for what was always there
-        self._use_edited_task()
-        self._healed = proven
-
-    def _release_heal_lock(self) -> None:
-        if self._heal_lock is not None:
-            self._heal_lock.release()
-            self._heal_lock = None
+    def _let_others_heal(self) -> None:
+        if self._healing is not None:
+            self._healing.end_turn()
 
     # --- comments ----------------------------------------------------------------------------------------------
 
@@ -784,14 +697,14 @@ class Execution:
         if wish is not None and not wish.starts:
             span = self._transcript.span
             runs.finish_attempt(
-                self.context.db, self.run_id, self.attempt, self._clean(outcome), span, now, wish.action
+                self.context.db, self.run_id, self.attempt, cleaned(outcome, self.redactor), span, now, wish.action
             )
             self._skip(self._comments, wish, now)
             return
         with self.context.db.transaction() as connection:
             note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
             span = self._transcript.span
-            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(outcome), span, now, note)
+            runs.end_attempt(connection, self.run_id, self.attempt, cleaned(outcome, self.redactor), span, now, note)
             number, owner = self.attempt + 1, self.context.owner
             started = runs.insert_attempt(connection, self.run_id, number, Rung.RUN, owner, now)
             if started and wish is not None:
@@ -849,9 +762,9 @@ class Execution:
     ) -> None:
         """The run is over; the supervisor has its end recorded."""
         self._prove_heal(outcome, now)
-        self._release_heal_lock()
+        self._let_others_heal()
         self._transcript.end()
-        outcome = self._clean(outcome)
+        outcome = cleaned(outcome, self.redactor)
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
         summary = outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed
@@ -905,13 +818,14 @@ class Execution:
 
     def _judged(self, facts: Facts, end: End) -> Verdict:
         """What the end means for the task."""
+        is_healed = self._healing is not None and self._healing.is_proven
         how = Circumstances(
             counted=end.how.counted,
             suspend=end.how.suspend,
             needs_human=end.how.needs_human,
             by_a_person=self._by_a_person or self.source is Source.MANUAL,
             last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
-            healed_in=self.run_id if self._healed and end.outcome.status is RunStatus.SUCCESS else None,
+            healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
         )
         return judge(self.task, facts, end.outcome, end.at, how)
 
@@ -961,22 +875,13 @@ class Execution:
 
     def _drop(self) -> None:
         self._close_child()
-        self._release_heal_lock()
+        self._let_others_heal()
         self._transcript.close()
         self.lock.release()
         self.phase = Phase.DONE
         self.wake_at = None
 
     # --- small things ------------------------------------------------------------------------------------------
-
-    def _clean(self, outcome: Outcome) -> Outcome:
-        text = self.redactor.text
-        usage = outcome.usage
-        if not usage.text and not outcome.error:
-            return outcome
-        if usage.text:
-            usage = replace(usage, text=text(usage.text))
-        return replace(outcome, error=text(outcome.error) if outcome.error else None, usage=usage)
 
     def _leader(self) -> tuple[int, int] | None:
         return (self.child.pid, self.child.started) if self.child else None

@@ -105,7 +105,7 @@ class Tick:
         pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
         pinger.send("/start")
         if context.healer is not None:
-            import lib.heal  # noqa: F401  # now: in an hour there may be another version of the program
+            import lib.healing  # noqa: F401  # now: in an hour there may be another version of the program
         with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
             owner, now = context.owner, self.report.started_at
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):

@@ -78,6 +78,7 @@ WIRING = [
     "closing",
     "willing",
     "heal",
+    "healing",
     "spending",
     "remarks",
     "steering",
