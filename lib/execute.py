@@ -12,7 +12,6 @@ What an attempt is depends on its rung: the task itself, an agent that heals it,
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -23,7 +22,7 @@ from lib import messages, remarks
 from lib.agents import Answer, read_answer
 from lib.catalog import load_file
 from lib.closing import write_closing
-from lib.comments import Action, Wish
+from lib.comments import Wish
 from lib.context import Context
 from lib.errors import Lacking, TickdownError, way_out
 from lib.governor import is_spent, next_run
@@ -53,7 +52,6 @@ from lib.model import (
     NO_USAGE,
     Alert,
     Comment,
-    DisabledReason,
     ErrorClass,
     Facts,
     HealStatus,
@@ -135,7 +133,7 @@ class Execution:
     _termination: Termination | None = None
     _takeover_of: Run | None = None
     _healing: Healing | None = None  # from the first heal on
-    _comments: Sequence[Comment] = ()
+    _hearing: remarks.Hearing | None = None
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _end: End | None = None
@@ -288,18 +286,17 @@ class Execution:
         self._drop()
 
     def _prepare(self, now: datetime) -> Command:
-        variables = self._variables()
         match self.rung:
             case Rung.HEAL:
                 assert self._healing is not None and self._last is not None
-                return self._healing.command(self._last, self._failed_span, variables, now)
+                return self._healing.command(self._last, self._failed_span, self._variables(), now)
             case Rung.COMMENTS:
-                self._comments = remarks.words_of(self.context, self.task, now)
-                return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
+                self._hearing = remarks.Hearing(self.context, self.task, self.run_id, self.redactor)
+                return self._hearing.command(self._variables(), now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
             raise NoBudget("the budget is used up")
-        command = prepare(self.task, self.context.place, variables, self._modification, budget)
+        command = prepare(self.task, self.context.place, self._variables(), self._modification, budget)
         if command.stdin is None:
             return command
         return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
@@ -688,72 +685,34 @@ class Execution:
         return True
 
     def _comments_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        """What the agent made of the comments. A failed one changes nothing: the task runs, and they stay unread."""
-        text = outcome.usage.text or ""
-        wish = remarks.wish_of(self.task, text, now) if outcome.status is RunStatus.SUCCESS else None
-        if wish is not None:
-            clean = self.redactor.text
-            wish = replace(wish, reason=clean(wish.reason), question=clean(wish.question))
+        hearing, span = self._hearing, self._transcript.span
+        assert hearing is not None
+        wish = hearing.wish_in(outcome, now)
         if wish is not None and not wish.starts:
-            span = self._transcript.span
-            runs.finish_attempt(
-                self.context.db, self.run_id, self.attempt, cleaned(outcome, self.redactor), span, now, wish.action
-            )
-            self._skip(self._comments, wish, now)
+            clean = cleaned(outcome, self.redactor)
+            runs.finish_attempt(self.context.db, self.run_id, self.attempt, clean, span, now, wish.action)
+            self._skip(hearing.words, wish, now)
             return
-        with self.context.db.transaction() as connection:
-            note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
-            span = self._transcript.span
-            runs.end_attempt(connection, self.run_id, self.attempt, cleaned(outcome, self.redactor), span, now, note)
-            number, owner = self.attempt + 1, self.context.owner
-            started = runs.insert_attempt(connection, self.run_id, number, Rung.RUN, owner, now)
-            if started and wish is not None:
-                remarks.act_on(connection, self.task, self._comments, wish, now)
-                if wish.change is not None:
-                    runs.modify(connection, self.run_id, wish.change)
-                    self._modification = wish.change
+        started = hearing.go_ahead(self.attempt, outcome, span, wish, now)
         self._close_child()
         if not started:
             self._finish(self._as_requested(outcome), now)
             return
-        self.attempt = number
-        self._begin_task(now, monotonic)
-
-    def _begin_task(self, now: datetime, monotonic: float) -> None:
+        if wish is not None and wish.change is not None:
+            self._modification = wish.change
+        self.attempt += 1
         self._ladder_ends = None  # reading comments took none of the task's time
         self.begin(Rung.RUN, now, monotonic)
 
     def _skip(self, read: Sequence[Comment], wish: Wish, now: datetime) -> None:
-        """The run becomes a skipped one, in the transaction that also marks the comments as read."""
-        db = self.context.db
         summary = self.redactor.text(self._transcript.summary())
         outcome = Outcome(RunStatus.SKIPPED, error=self.redactor.text(wish.reason) or None)
-        with db.transaction() as connection:
-            facts = tasks.facts(db, self.task.id)
-            ending = runs.Ending(
-                self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
-            )
-            recorded = runs.finish_run(connection, ending, now)
-            if recorded:
-                runs.forget_unstarted(connection, self.run_id)
-                remarks.act_on(connection, self.task, read, wish, now, self.run_id)
-                if facts is not None and is_spent(self.task, facts):
-                    self._skip_the_only_one(connection, wish)
-        self.outcome = outcome
-        write_closing(self.context, self.task, now)
-        self.context.log.info(
-            "run_skipped", task_id=self.task.id, run_id=self.run_id, wish=wish.action, recorded=recorded
+        ending = runs.Ending(
+            self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
         )
+        remarks.skip_run(self.context, self.task, ending, read, wish, now)
+        self.outcome = outcome
         self._drop()
-
-    def _skip_the_only_one(self, connection: sqlite3.Connection, wish: Wish) -> None:
-        """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
-        if wish.action is Action.SKIP:
-            tasks.close(connection, self.task.id, DisabledReason.COMPLETED)
-            return
-        runs.give_back(connection, self.run_id, self.task.id)
-        if wish.action is Action.ASK:  # until somebody has answered
-            tasks.close(connection, self.task.id, DisabledReason.PAUSED)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
