@@ -11,11 +11,9 @@ What an attempt is depends on its rung: the task itself, an agent that heals it,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib import messages, remarks
@@ -56,7 +54,6 @@ from lib.model import (
     Facts,
     HealStatus,
     Modification,
-    Occurrence,
     Run,
     Rung,
     RunStatus,
@@ -64,10 +61,10 @@ from lib.model import (
     Source,
 )
 from lib.outcomes import Outcome, classify, cleaned
-from lib.process import PIPE_BYTES, Child, boot_id, widen
+from lib.process import Child, boot_id
 from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
-from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
+from lib.runners import CannotRun, Command, launch, own_variables, prepare, run_variables
 from lib.spending import left_to_spend
 from lib.store import heals, outbox, runs, tasks
 from lib.task import Task
@@ -85,8 +82,6 @@ LOOK_FOR_STOP_EVERY = 1.0
 LOOKING_TAKES = 300.0  # at the most: ending a healer, comparing and restoring
 STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
-SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
-_READ = 1 << 16
 
 
 class NoBudget(CannotRun):
@@ -213,15 +208,16 @@ class Execution:
 
     def _limit(self, monotonic: float) -> float:
         """How long the attempt that begins may take. The deadline of the ladder is over all of them."""
-        own = self.task.timeout.total_seconds()
-        if self.rung is Rung.HEAL:
-            own = self.context.settings.config.heal_timeout.total_seconds()
-        elif self.rung is Rung.COMMENTS:
-            own = remarks.ANSWER_WITHIN.total_seconds()
+        own = self._own_limit().total_seconds()
         assert self._ladder_ends is not None
         if self.rung in (Rung.RUN, Rung.RERUN):
             return own
         return max(1.0, min(own, self._ladder_ends - monotonic))
+
+    def _own_limit(self) -> timedelta:
+        if self.rung is Rung.HEAL:
+            return self.context.settings.config.heal_timeout
+        return remarks.ANSWER_WITHIN if self.rung is Rung.COMMENTS else self.task.timeout
 
     def _start_child(self, now: datetime) -> Child:
         try:
@@ -229,92 +225,25 @@ class Execution:
         except (OSError, ValueError, RuntimeError, TickdownError) as error:
             # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
             raise CannotRun(f"can't be started: {error}", lacking=way_out(error) is not None) from None
-        try:
-            apart = command.format is not None
-            return Child(command.argv, command.cwd, command.environment, command.stdin, apart=apart)
-        except OSError as error:
-            raise why_not_started(error, command.argv) from None
-        except ValueError as error:  # a NUL in an argument or a variable
-            raise CannotRun(f"can't be started: {error}") from None
-
-    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
-        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
-        for a while gives it another chance."""
-        if isinstance(error, Lacking) or way_out(error):
-            self._attempt_over(self._lacking(str(error), now), now, monotonic)
-        else:
-            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
-
-    def _lacking(self, error: str, now: datetime) -> Outcome:
-        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
-        error = self.redactor.text(error)
-        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
-        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
-
-    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
-        """A bug met in this run: it ends as failed, and the others go on."""
-        if self._broken or self.end_is_recorded:
-            self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
-            return
-        from traceback import format_exc
-
-        self._broken = True
-        self.context.log.error(
-            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
-        )
-        outcome = Outcome(
-            RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
-        )
-        if self.phase is Phase.ENDING and self.wake_at is not None:
-            self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
-        elif self.child is not None and self.phase is Phase.RUNNING:
-            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
-        else:
-            self._finish(outcome, now)
-
-    def put_off(self, until: float) -> None:
-        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
-        self.wake_at = until
-
-    def give_up(self, error: Exception) -> None:
-        """The database is damaged: how this run ended can only be told to the log."""
-        end = self._end.outcome if self._end is not None else self._last
-        self.context.log.error(
-            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
-            status=end.status if end is not None else None,
-        )  # fmt: skip
-        self._drop()
+        return launch(command)
 
     def _prepare(self, now: datetime) -> Command:
+        place = self.context.place
+        variables = run_variables(self.task, place, self.run_id, self.attempt, self.trace_id, self.scheduled_for)
         match self.rung:
             case Rung.HEAL:
                 assert self._healing is not None and self._last is not None
-                return self._healing.command(self._last, self._failed_span, self._variables(), now)
+                return self._healing.command(self._last, self._failed_span, variables, now)
             case Rung.COMMENTS:
                 self._hearing = remarks.Hearing(self.context, self.task, self.run_id, self.redactor)
-                return self._hearing.command(self._variables(), now)
+                return self._hearing.command(variables, now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
             raise NoBudget("the budget is used up")
-        command = prepare(self.task, self.context.place, self._variables(), self._modification, budget)
+        command = prepare(self.task, place, variables, self._modification, budget)
         if command.stdin is None:
             return command
         return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
-
-    def _variables(self) -> dict[str, str]:
-        return {
-            "TICKDOWN_TASK_ID": self.task.id,
-            "TICKDOWN_RUN_ID": self.run_id,
-            "TICKDOWN_ATTEMPT": str(self.attempt),
-            "TICKDOWN_TRACE_ID": self.trace_id,
-            "TICKDOWN_SCHEDULED_FOR": self.scheduled_for.astimezone(self.task.zone).isoformat(timespec="seconds"),
-            "TICKDOWN_NOTIFY_DEST": self.task.notify_to or self.context.settings.config.notify.default or "",
-            "TICKDOWN_WORKSPACE": str(self.context.workspace.root),
-            # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
-            "TICKDOWN_HOME": str(self.context.workspace.root),
-            "TICKDOWN_SCHEDULER": str(SCHEDULER),
-            "TRACEPARENT": f"00-{self.trace_id}-{os.urandom(8).hex()}-01",
-        }
 
     def take_over(
         self, run: Run, leader: tuple[int, int] | None, why: Outcome, now: datetime, monotonic: float
@@ -329,23 +258,8 @@ class Execution:
     # --- what happens ------------------------------------------------------------------------------------------
 
     def on_output(self) -> None:
-        """Read what is there, up to a pipe's worth: a task that never stops printing must not keep the others waiting."""
         assert self.child is not None
-        for output in list(self.child.open_outputs):
-            self._read(self.child, output)
-
-    def _read(self, child: Child, output: int) -> None:
-        for _ in range(PIPE_BYTES // _READ):
-            try:
-                data = os.read(output, _READ)
-            except BlockingIOError:
-                return
-            if not data:
-                child.open_outputs.remove(output)
-                return
-            if len(data) == _READ:
-                widen(output)
-            self._transcript.feed(output, data, keep=child.stdout is not None)
+        self._transcript.read(self.child)
 
     def on_exit(self, now: datetime, monotonic: float) -> None:
         """The command itself has ended. Children that it left in the background are not waited for."""
@@ -427,6 +341,56 @@ class Execution:
             )
             if at_once:
                 self._termination.hurry(monotonic)
+
+    # --- trouble -----------------------------------------------------------------------------------------------
+
+    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
+        for a while gives it another chance."""
+        if isinstance(error, Lacking) or way_out(error):
+            self._attempt_over(self._lacking(str(error), now), now, monotonic)
+        else:
+            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
+
+    def _lacking(self, error: str, now: datetime) -> Outcome:
+        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
+        error = self.redactor.text(error)
+        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
+        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
+
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """A bug met in this run: it ends as failed, and the others go on."""
+        if self._broken or self.end_is_recorded:
+            self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
+            return
+        from traceback import format_exc
+
+        self._broken = True
+        self.context.log.error(
+            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
+        )
+        outcome = Outcome(
+            RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
+        )
+        if self.phase is Phase.ENDING and self.wake_at is not None:
+            self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
+        elif self.child is not None and self.phase is Phase.RUNNING:
+            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+        else:
+            self._finish(outcome, now)
+
+    def put_off(self, until: float) -> None:
+        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
+        self.wake_at = until
+
+    def give_up(self, error: Exception) -> None:
+        """The database is damaged: how this run ended can only be told to the log."""
+        end = self._end.outcome if self._end is not None else self._last
+        self.context.log.error(
+            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
+            status=end.status if end is not None else None,
+        )  # fmt: skip
+        self._drop()
 
     # --- ending ------------------------------------------------------------------------------------------------
 
@@ -853,8 +817,7 @@ class Execution:
             self.child = None
 
     def _timeout_outcome(self, monotonic: float) -> Outcome:
-        limits = {Rung.HEAL: self.context.settings.config.heal_timeout, Rung.COMMENTS: remarks.ANSWER_WITHIN}
-        text = f"did not end within {duration_text(limits.get(self.rung, self.task.timeout))}"
+        text = f"did not end within {duration_text(self._own_limit())}"
         if self.rung not in (Rung.RUN, Rung.RERUN) and self._ladder_ends is not None and monotonic >= self._ladder_ends:
             text = "did not end before the deadline of the whole ladder"
         return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=text)
@@ -888,13 +851,3 @@ class Execution:
 
     def _log_failed(self, error: Exception) -> None:
         self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))
-
-
-def new_trace_id() -> str:
-    return os.urandom(16).hex()
-
-
-def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
-    run_id = runs.new_run_id(now)
-    log = context.workspace.run_log(occurrence.task_id, run_id)
-    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group, rung)

@@ -3,6 +3,7 @@ record."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Iterable
@@ -12,7 +13,7 @@ from enum import Enum, auto
 from lib.context import Context
 from lib.deciding import Decision, decide_again
 from lib.errors import TickdownError
-from lib.execute import Execution, new_run
+from lib.execute import Execution
 from lib.governor import spread_catch_ups
 from lib.helper import Helper
 from lib.lock import TaskLock
@@ -304,6 +305,12 @@ class Queue:
             execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
             execution.not_started(error, now, time.monotonic())
             self.supervisor.add(execution)
+
+
+def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
+    run_id, trace_id = runs.new_run_id(now), os.urandom(16).hex()
+    log = context.workspace.run_log(occurrence.task_id, run_id)
+    return runs.NewRun(run_id, occurrence, context.owner, trace_id, log, task.group, rung)
 
 
 def _let_go(candidates: list[Candidate]) -> None:

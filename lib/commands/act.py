@@ -18,7 +18,7 @@ from lib.context import Context
 from lib.deciding import Decision, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
-from lib.execute import Execution, new_run
+from lib.execute import Execution
 from lib.governor import Plan, is_spent
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
@@ -27,6 +27,7 @@ from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
+from lib.starting import new_run
 from lib.store import runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
