@@ -21,9 +21,10 @@ from lib.agents import Answer, read_answer
 from lib.catalog import load_file
 from lib.closing import write_closing
 from lib.comments import Wish
+from lib.conclusion import conclude, end_probation, what_was_tried
 from lib.context import Context
 from lib.errors import Lacking, TickdownError, way_out
-from lib.governor import is_spent, next_run
+from lib.governor import next_run
 from lib.instants import to_store
 from lib.ladder import (
     USUAL,
@@ -36,11 +37,9 @@ from lib.ladder import (
     Progress,
     Rerun,
     Retry,
-    Verdict,
     Verify,
     after_heal,
     is_unremarkable,
-    judge,
     next_step,
     on_probation,
     total_time,
@@ -48,11 +47,9 @@ from lib.ladder import (
 from lib.lock import Holder, TaskLock
 from lib.model import (
     NO_USAGE,
-    Alert,
     Comment,
     ErrorClass,
     Facts,
-    HealStatus,
     Modification,
     Run,
     Rung,
@@ -66,7 +63,7 @@ from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
 from lib.runners import CannotRun, Command, launch, own_variables, prepare, run_variables
 from lib.spending import left_to_spend
-from lib.store import heals, outbox, runs, tasks
+from lib.store import outbox, runs, tasks
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
@@ -465,6 +462,8 @@ class Execution:
         is_retried = wanted and isinstance(next_step(self.task, self._progress(now), outcome, now), Retry)
         return outcome if outcome.status is RunStatus.FAILED and is_retried else None
 
+    # --- the ladder --------------------------------------------------------------------------------------------
+
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         if not self._is_plain(outcome):  # otherwise it is asked when that is recorded
             outcome = self._as_requested(outcome)
@@ -583,7 +582,7 @@ class Execution:
             case Start.LATER:
                 self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
                 self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
-            case Start.UNWANTED:
+            case Start.NOT_OURS:
                 self._finish(self._as_requested(self._last), now)
             case NoHeal():
                 self._go_on_unhealed(started, now, monotonic)
@@ -716,18 +715,18 @@ class Execution:
             self._finish(self._as_requested(end.outcome), end.at)
             end = self._end
             assert end is not None
-        facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
-        verdict = self._judged(facts, end) if end.retry_at is None else None
+        is_healed = self._healing is not None and self._healing.is_proven
+        how = replace(
+            end.how,
+            by_a_person=self._by_a_person or self.source is Source.MANUAL,
+            healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
+        )
         ending = runs.Ending(
             self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-            verdict, retry_at=end.retry_at, retries_used=self.retries_used + 1,
-            alerts=self._alerts(verdict, facts, end),
-            tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told) if verdict else (),
-            note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
-            story=messages.story(end.told, end.outcome),
+            retry_at=end.retry_at, retries_used=self.retries_used + 1,
         )  # fmt: skip
-        self._recorded = runs.finish_run(db.connection, ending, end.at)
-        self._closes = verdict is not None and verdict.closing is not None and self._recorded
+        self._recorded, verdict = conclude(db, self.task, ending, how, end.told, end.at)
+        self._closes = self._recorded and verdict is not None and verdict.closing is not None
         self.end_is_recorded = True
 
     def _is_plain(self, outcome: Outcome) -> bool:
@@ -738,26 +737,6 @@ class Execution:
             and outcome.usage is NO_USAGE
             and is_unremarkable(self.task, outcome)
         )
-
-    def _judged(self, facts: Facts, end: End) -> Verdict:
-        """What the end means for the task."""
-        is_healed = self._healing is not None and self._healing.is_proven
-        how = Circumstances(
-            counted=end.how.counted,
-            suspend=end.how.suspend,
-            needs_human=end.how.needs_human,
-            by_a_person=self._by_a_person or self.source is Source.MANUAL,
-            last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
-            healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
-        )
-        return judge(self.task, facts, end.outcome, end.at, how)
-
-    def _alerts(self, verdict: Verdict | None, facts: Facts, end: End) -> list[Alert]:
-        if verdict is None:
-            return []
-        since = facts.incident_since or verdict.incident_since
-        alert = messages.run_alert(self.task, verdict, end.outcome, self.run_id, end.summary, since, end.told)
-        return [alert] if alert is not None else []
 
     def let_go(self) -> None:
         """What follows once the end is on record: the file, the log, the lock."""
@@ -776,25 +755,11 @@ class Execution:
         """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
         if self.attempt == 1 and outcome.status is RunStatus.SUCCESS:
             return messages.NOTHING_ELSE
-        db, probation = self.context.db, None
-        facts = tasks.facts(db, self.task.id)
-        if how.suspend and facts is not None and facts.probation is not None and on_probation(facts, now):
-            from lib import heal
-
-            probation = heal.end_probation(self.context, facts.probation.run_id, now)
-            heals.undone(db, self.task.id, facts.probation.run_id, HealStatus.RESTORED)
+        probation = end_probation(self.context, self.task, now) if how.suspend else None
+        if probation is not None:
             self._use_edited_task()
-        return messages.Tried(
-            attempts=[
-                (row["rung"], row["status"], self.redactor.text(row["note"] or row["error"] or ""))
-                for row in runs.attempts_of(db, self.run_id)
-                if row["number"] != self.attempt or row["status"] != RunStatus.RUNNING
-            ],
-            last_rung=self.rung,
-            heals=heals.of_run(db, self.run_id),
-            no_heal=self._no_heal(now) if outcome.status is RunStatus.FAILED else None,
-            probation=probation,
-        )
+        no_heal = self._no_heal(now) if outcome.status is RunStatus.FAILED else None
+        return what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
 
     def _drop(self) -> None:
         self._close_child()

@@ -30,7 +30,7 @@ from lib.transcript import Transcript
 class Start(Enum):
     BEGUN = auto()  # its attempt is on record
     LATER = auto()  # another heal is going on
-    UNWANTED = auto()  # somebody has asked for the end of the run
+    NOT_OURS = auto()  # the run was stopped or taken over meanwhile
 
 
 class Healing:
@@ -69,7 +69,7 @@ class Healing:
         )  # fmt: skip
         if started is not True:
             self.end_turn()
-            return Start.UNWANTED if started is False else started
+            return Start.NOT_OURS if started is False else started
         self._current = current
         return Start.BEGUN
 

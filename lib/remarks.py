@@ -148,7 +148,7 @@ class Hearing:
         self, attempt: int, outcome: Outcome, span: tuple[int, int] | None, wish: Wish | None, now: datetime
     ) -> bool:
         """The attempt of the agent is over and that of the task begins, in the transaction in which the wish takes effect.
-        False if somebody has asked for the end of the run."""
+        False if the run was stopped or taken over meanwhile."""
         note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
         with self.context.db.transaction() as connection:
             runs.end_attempt(connection, self.run_id, attempt, cleaned(outcome, self.redactor), span, now, note)

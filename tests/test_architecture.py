@@ -76,6 +76,7 @@ OUTSIDE = [
 WIRING = [
     "context",
     "closing",
+    "conclusion",
     "willing",
     "heal",
     "healing",
