@@ -11,22 +11,20 @@ What an attempt is depends on its rung: the task itself, an agent that heals it,
 
 from __future__ import annotations
 
-import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lib import messages, remarks
 from lib.agents import Answer, read_answer
 from lib.catalog import load_file
 from lib.closing import write_closing
-from lib.comments import Action, Wish
+from lib.comments import Wish
+from lib.conclusion import conclude, end_probation, what_was_tried
 from lib.context import Context
 from lib.errors import Lacking, TickdownError, way_out
-from lib.governor import is_spent, next_run
+from lib.governor import next_run
 from lib.instants import to_store
 from lib.ladder import (
     USUAL,
@@ -39,11 +37,9 @@ from lib.ladder import (
     Progress,
     Rerun,
     Retry,
-    Verdict,
     Verify,
     after_heal,
     is_unremarkable,
-    judge,
     next_step,
     on_probation,
     total_time,
@@ -51,27 +47,23 @@ from lib.ladder import (
 from lib.lock import Holder, TaskLock
 from lib.model import (
     NO_USAGE,
-    Alert,
     Comment,
-    DisabledReason,
     ErrorClass,
     Facts,
-    HealStatus,
     Modification,
-    Occurrence,
     Run,
     Rung,
     RunStatus,
     SkipReason,
     Source,
 )
-from lib.outcomes import Outcome, classify
-from lib.process import PIPE_BYTES, Child, boot_id, widen
+from lib.outcomes import Outcome, classify, cleaned
+from lib.process import Child, boot_id
 from lib.records import record, replace
 from lib.runlog import SUMMARY_BYTES
-from lib.runners import CannotRun, Command, own_variables, prepare, why_not_started
+from lib.runners import CannotRun, Command, launch, own_variables, prepare, run_variables
 from lib.spending import left_to_spend
-from lib.store import heals, outbox, runs, tasks
+from lib.store import outbox, runs, tasks
 from lib.task import Task
 from lib.termination import Termination
 from lib.times import duration_text
@@ -79,7 +71,7 @@ from lib.transcript import Transcript
 from lib.willing import why_no_heal
 
 if TYPE_CHECKING:
-    from lib.heal import Heal, Result
+    from lib.healing import Healing
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
@@ -87,8 +79,6 @@ LOOK_FOR_STOP_EVERY = 1.0
 LOOKING_TAKES = 300.0  # at the most: ending a healer, comparing and restoring
 STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
-SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
-_READ = 1 << 16
 
 
 class NoBudget(CannotRun):
@@ -134,10 +124,8 @@ class Execution:
     _why_ending: Outcome | None = None
     _termination: Termination | None = None
     _takeover_of: Run | None = None
-    _heal: Heal | None = None  # under way, or waiting for its proof
-    _heal_lock: TaskLock | None = None
-    _healed = False
-    _comments: Sequence[Comment] = ()
+    _healing: Healing | None = None  # from the first heal on
+    _hearing: remarks.Hearing | None = None
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _end: End | None = None
@@ -147,7 +135,6 @@ class Execution:
     _is_begun = True  # False: its attempt has a row, and the command is yet to be started
     _is_taken = False  # over from a dead owner, on record
     _cancelled: Outcome | None = None
-    _heal_result: tuple[Heal, Result] | None = None  # a heal that is over, until what follows from it has been done
 
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
@@ -218,15 +205,16 @@ class Execution:
 
     def _limit(self, monotonic: float) -> float:
         """How long the attempt that begins may take. The deadline of the ladder is over all of them."""
-        own = self.task.timeout.total_seconds()
-        if self.rung is Rung.HEAL:
-            own = self.context.settings.config.heal_timeout.total_seconds()
-        elif self.rung is Rung.COMMENTS:
-            own = remarks.ANSWER_WITHIN.total_seconds()
+        own = self._own_limit().total_seconds()
         assert self._ladder_ends is not None
         if self.rung in (Rung.RUN, Rung.RERUN):
             return own
         return max(1.0, min(own, self._ladder_ends - monotonic))
+
+    def _own_limit(self) -> timedelta:
+        if self.rung is Rung.HEAL:
+            return self.context.settings.config.heal_timeout
+        return remarks.ANSWER_WITHIN if self.rung is Rung.COMMENTS else self.task.timeout
 
     def _start_child(self, now: datetime) -> Child:
         try:
@@ -234,97 +222,25 @@ class Execution:
         except (OSError, ValueError, RuntimeError, TickdownError) as error:
             # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
             raise CannotRun(f"can't be started: {error}", lacking=way_out(error) is not None) from None
-        try:
-            apart = command.format is not None
-            return Child(command.argv, command.cwd, command.environment, command.stdin, apart=apart)
-        except OSError as error:
-            raise why_not_started(error, command.argv) from None
-        except ValueError as error:  # a NUL in an argument or a variable
-            raise CannotRun(f"can't be started: {error}") from None
-
-    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
-        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
-        for a while gives it another chance."""
-        if isinstance(error, Lacking) or way_out(error):
-            self._attempt_over(self._lacking(str(error), now), now, monotonic)
-        else:
-            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
-
-    def _lacking(self, error: str, now: datetime) -> Outcome:
-        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
-        error = self.redactor.text(error)
-        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
-        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
-
-    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
-        """A bug met in this run: it ends as failed, and the others go on."""
-        if self._broken or self.end_is_recorded:
-            self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
-            return
-        from traceback import format_exc
-
-        self._broken = True
-        self.context.log.error(
-            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
-        )
-        outcome = Outcome(
-            RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
-        )
-        if self.phase is Phase.ENDING and self.wake_at is not None:
-            self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
-        elif self.child is not None and self.phase is Phase.RUNNING:
-            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
-        else:
-            self._finish(outcome, now)
-
-    def put_off(self, until: float) -> None:
-        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
-        self.wake_at = until
-
-    def give_up(self, error: Exception) -> None:
-        """The database is damaged: how this run ended can only be told to the log."""
-        end = self._end.outcome if self._end is not None else self._last
-        self.context.log.error(
-            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
-            status=end.status if end is not None else None,
-        )  # fmt: skip
-        self._drop()
+        return launch(command)
 
     def _prepare(self, now: datetime) -> Command:
-        variables = self._variables()
+        place = self.context.place
+        variables = run_variables(self.task, place, self.run_id, self.attempt, self.trace_id, self.scheduled_for)
         match self.rung:
             case Rung.HEAL:
-                from lib import heal
-
-                assert self._heal is not None and self._last is not None
-                earlier = heals.of_run(self.context.db, self.run_id)[:-1]
-                log = heal.log_tail(self._transcript.path, self._failed_span)
-                return self._heal.begin(self._last.error or "", log, earlier, variables, now)
+                assert self._healing is not None and self._last is not None
+                return self._healing.command(self._last, self._failed_span, variables, now)
             case Rung.COMMENTS:
-                self._comments = remarks.words_of(self.context, self.task, now)
-                return remarks.question(self.context, self.task, self._comments, variables, self.redactor, now)
+                self._hearing = remarks.Hearing(self.context, self.task, self.run_id, self.redactor)
+                return self._hearing.command(variables, now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
             raise NoBudget("the budget is used up")
-        command = prepare(self.task, self.context.place, variables, self._modification, budget)
+        command = prepare(self.task, place, variables, self._modification, budget)
         if command.stdin is None:
             return command
         return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
-
-    def _variables(self) -> dict[str, str]:
-        return {
-            "TICKDOWN_TASK_ID": self.task.id,
-            "TICKDOWN_RUN_ID": self.run_id,
-            "TICKDOWN_ATTEMPT": str(self.attempt),
-            "TICKDOWN_TRACE_ID": self.trace_id,
-            "TICKDOWN_SCHEDULED_FOR": self.scheduled_for.astimezone(self.task.zone).isoformat(timespec="seconds"),
-            "TICKDOWN_NOTIFY_DEST": self.task.notify_to or self.context.settings.config.notify.default or "",
-            "TICKDOWN_WORKSPACE": str(self.context.workspace.root),
-            # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
-            "TICKDOWN_HOME": str(self.context.workspace.root),
-            "TICKDOWN_SCHEDULER": str(SCHEDULER),
-            "TRACEPARENT": f"00-{self.trace_id}-{os.urandom(8).hex()}-01",
-        }
 
     def take_over(
         self, run: Run, leader: tuple[int, int] | None, why: Outcome, now: datetime, monotonic: float
@@ -339,23 +255,8 @@ class Execution:
     # --- what happens ------------------------------------------------------------------------------------------
 
     def on_output(self) -> None:
-        """Read what is there, up to a pipe's worth: a task that never stops printing must not keep the others waiting."""
         assert self.child is not None
-        for output in list(self.child.open_outputs):
-            self._read(self.child, output)
-
-    def _read(self, child: Child, output: int) -> None:
-        for _ in range(PIPE_BYTES // _READ):
-            try:
-                data = os.read(output, _READ)
-            except BlockingIOError:
-                return
-            if not data:
-                child.open_outputs.remove(output)
-                return
-            if len(data) == _READ:
-                widen(output)
-            self._transcript.feed(output, data, keep=child.stdout is not None)
+        self._transcript.read(self.child)
 
     def on_exit(self, now: datetime, monotonic: float) -> None:
         """The command itself has ended. Children that it left in the background are not waited for."""
@@ -438,6 +339,56 @@ class Execution:
             if at_once:
                 self._termination.hurry(monotonic)
 
+    # --- trouble -----------------------------------------------------------------------------------------------
+
+    def not_started(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """The claim is there but its lock is not to be had: the occurrence gets its row, as failed. What the machine lacks
+        for a while gives it another chance."""
+        if isinstance(error, Lacking) or way_out(error):
+            self._attempt_over(self._lacking(str(error), now), now, monotonic)
+        else:
+            self._finish(Outcome(RunStatus.FAILED, error_class=ErrorClass.ERROR, error=str(error)), now)
+
+    def _lacking(self, error: str, now: datetime) -> Outcome:
+        """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
+        error = self.redactor.text(error)
+        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
+        return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
+
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
+        """A bug met in this run: it ends as failed, and the others go on."""
+        if self._broken or self.end_is_recorded:
+            self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
+            return
+        from traceback import format_exc
+
+        self._broken = True
+        self.context.log.error(
+            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
+        )
+        outcome = Outcome(
+            RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
+        )
+        if self.phase is Phase.ENDING and self.wake_at is not None:
+            self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
+        elif self.child is not None and self.phase is Phase.RUNNING:
+            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+        else:
+            self._finish(outcome, now)
+
+    def put_off(self, until: float) -> None:
+        """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
+        self.wake_at = until
+
+    def give_up(self, error: Exception) -> None:
+        """The database is damaged: how this run ended can only be told to the log."""
+        end = self._end.outcome if self._end is not None else self._last
+        self.context.log.error(
+            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
+            status=end.status if end is not None else None,
+        )  # fmt: skip
+        self._drop()
+
     # --- ending ------------------------------------------------------------------------------------------------
 
     def _start_ending(
@@ -511,11 +462,13 @@ class Execution:
         is_retried = wanted and isinstance(next_step(self.task, self._progress(now), outcome, now), Retry)
         return outcome if outcome.status is RunStatus.FAILED and is_retried else None
 
+    # --- the ladder --------------------------------------------------------------------------------------------
+
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
         if not self._is_plain(outcome):  # otherwise it is asked when that is recorded
             outcome = self._as_requested(outcome)
-        if self.rung is Rung.HEAL and (self._heal is not None or self._heal_result is not None):
-            self._heal_over(outcome, now, monotonic)
+        if self.rung is Rung.HEAL and self._healing is not None and self._healing.is_going_on:
+            self._heal_over(self._healing, outcome, now, monotonic)
             return
         if self.rung is Rung.COMMENTS and outcome.status in (RunStatus.SUCCESS, RunStatus.FAILED, RunStatus.TIMEOUT):
             self._comments_over(outcome, now, monotonic)
@@ -554,7 +507,7 @@ class Execution:
         if ended is not None and self.rung is not Rung.HEAL:
             self._failed_span = span = self._transcript.span
             self._failed_summary = self._transcript.summary()
-            runs.finish_attempt(self.context.db, self.run_id, self.attempt, self._clean(ended), span, now)
+            runs.finish_attempt(self.context.db, self.run_id, self.attempt, cleaned(ended, self.redactor), span, now)
             self._last = ended
         self._next_rung, self._pause = rung, pause
         self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
@@ -615,46 +568,24 @@ class Execution:
     # --- healing -----------------------------------------------------------------------------------------------
 
     def _start_heal(self, now: datetime, monotonic: float) -> None:
-        """One at a time over all: who comes second waits for its turn, within the time of its ladder."""
-        from lib import heal
+        from lib.healing import Healing, Start
 
         assert self._last is not None and self._ladder_ends is not None
-        lock = self._heal_lock or TaskLock(self.context.workspace.state, "heal")
-        try:
-            if self._heal_lock is None and not lock.acquire():
-                if monotonic < self._ladder_ends:
-                    self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
-                    self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
-                else:
-                    self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
-                return
-        except TickdownError:
-            self._go_on_unhealed(NoHeal.NO_SNAPSHOT, now, monotonic)
-            return
-        self._heal_lock = lock  # from now on it is let go of with the run, whatever happens
-        if monotonic > self._ladder_ends - self.context.settings.config.heal_timeout.total_seconds() / 2:
-            self._release_heal_lock()
-            self._go_on_unhealed(NoHeal.NO_TIME, now, monotonic)
-            return
-        row = heal.new_row(self.run_id, self.attempt + 1, self.task.id, self._last, now)
-        current = heal.Heal(
-            self.context, self.task, row, self.redactor
-        )  # before it is counted: it may not even be possible
-        started = heals.start(
-            self.context.db, row, self.context.owner, midnight=self.context.midnight(now),
-            most_a_day=self.context.settings.config.heals_per_day, now=now,
-        )  # fmt: skip
-        if started is not True:
-            self._release_heal_lock()
-            if started is False:
+        if self._healing is None:
+            self._healing = Healing(self.context, self.run_id, self.lock, self.redactor, self._transcript)
+        started = self._healing.start(self.task, self.attempt + 1, self._last, self._ladder_ends - monotonic, now)
+        match started:
+            case Start.BEGUN:
+                self.heals_used += 1
+                self.attempt += 1
+                self.begin(Rung.HEAL, now, monotonic)
+            case Start.LATER:
+                self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
+                self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
+            case Start.NOT_OURS:
                 self._finish(self._as_requested(self._last), now)
-            else:
+            case NoHeal():
                 self._go_on_unhealed(started, now, monotonic)
-            return
-        self._heal = current
-        self.heals_used += 1
-        self.attempt += 1
-        self.begin(Rung.HEAL, now, monotonic)
 
     def _go_on_unhealed(self, why: NoHeal, now: datetime, monotonic: float) -> None:
         assert self._last is not None
@@ -662,56 +593,28 @@ class Execution:
         progress = replace(self._progress(now), no_heal=why)
         self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
 
-    def _heal_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        """May be called again, if the database could not be used for what follows; the edits are judged once."""
-        from lib import heal
-
+    def _heal_over(self, healing: Healing, outcome: Outcome, now: datetime, monotonic: float) -> None:
+        """May be called again, if the database could not be used for what follows."""
         assert self._last is not None
-        if self._heal_result is None:
-            assert self._heal is not None
-            self._heal_result = self._heal, self._heal.finish(self._answer(outcome.exit_code), outcome, now)
-            for line in (messages.heal_note(self._heal_result[1].row), *self._heal_result[1].notes):
-                self._transcript.note(line)
-        current, result = self._heal_result
-        note = messages.heal_note(result.row)
-        ended = outcome if outcome.status is not RunStatus.SUCCESS or result.edited else replace(
-            outcome, status=RunStatus.FAILED, error_class=ErrorClass.ERROR, error=result.row.problem or note
-        )  # fmt: skip
-        with self.context.db.transaction() as connection:
-            heals.record(connection, result.row)
-            span = self._transcript.span
-            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(ended), span, now, note)
-        if result.whole:
-            current.recorded()
-        self.lock.renew()
-        self.context.log.info("healed", task_id=self.task.id, run_id=self.run_id, attempt=self.attempt, result=note)
-        if not result.edited and self._heal is not None:
-            self._heal = None
-            rerun = "cancelled" if outcome.status is RunStatus.CANCELLED else "not run"
-            heal.audit(self.context, result.row, result.diff, rerun, self.redactor, now)
-            self._release_heal_lock()
+        result = healing.judge(self.attempt, outcome, self._answer(outcome.exit_code), now)
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
-            self._heal_result = None
+            healing.settled()
             return
         self._use_edited_task()
         if not result.whole:  # somebody must look at it before anything else is tried
             self._apply(AskHuman(), self._last, now, monotonic)
-        elif not result.edited and (why := self._healer_trouble(current, outcome)) is not None:
+        elif (why := healing.healer_trouble(outcome)) is not None:
             self.heals_used -= 1
             self._go_on_unhealed(why, now, monotonic)
         else:
             step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
             self._apply(step, self._last, now, monotonic)
-        self._heal_result = None
+        healing.settled()
 
-    @staticmethod
-    def _healer_trouble(current: Heal, outcome: Outcome) -> NoHeal | None:
-        """A healer that could not even begin, or has no network, login or money, says nothing about the task."""
-        if current.before is None:
-            return NoHeal.NO_SNAPSHOT
-        own_trouble = (ErrorClass.TRANSIENT, ErrorClass.AUTH, ErrorClass.BUDGET, ErrorClass.MISSING_TOOL)
-        return NoHeal.UNAVAILABLE if outcome.error_class in own_trouble else None
+    def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
+        if self._healing is not None and self._healing.prove(outcome, now):
+            self._use_edited_task()
 
     def _use_edited_task(self) -> None:
         known = self.context.settings.config.surroundings()
@@ -719,39 +622,9 @@ class Execution:
         if loaded.task is not None and loaded.task.id == self.task.id:
             self.task = loaded.task
 
-    def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
-        """Only a run that succeeds with the edits proves them; otherwise they go."""
-        current, self._heal = self._heal, None
-        if current is None:
-            return
-        from lib import heal
-
-        if current.row.status is HealStatus.RUNNING:  # a bug cut it off
-            heal.take_back_interrupted(self.context, self.run_id, now, self.redactor)
-            return
-        proven = outcome.status is RunStatus.SUCCESS
-        failed = [] if proven else current.undo()
-        row = replace(current.row, status=HealStatus.KEPT if proven else HealStatus.RESTORED)
-        if not proven:
-            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"NOT put back: {name}" for name in failed)]
-            row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
-            if row.files:
-                self._transcript.note("the edits of the heal are undone: the task failed with them")
-        try:
-            with self.context.db.transaction() as connection:
-                heals.record(connection, row)
-        except sqlite3.Error:
-            self._heal = current  # it still waits for its proof
-            raise
-        heal.audit(self.context, row, current.diff, outcome.status, self.redactor, now)
-        self._release_heal_lock()  # only now: another heal must not take these edits for what was always there
-        self._use_edited_task()
-        self._healed = proven
-
-    def _release_heal_lock(self) -> None:
-        if self._heal_lock is not None:
-            self._heal_lock.release()
-            self._heal_lock = None
+    def _let_others_heal(self) -> None:
+        if self._healing is not None:
+            self._healing.end_turn()
 
     # --- comments ----------------------------------------------------------------------------------------------
 
@@ -775,72 +648,34 @@ class Execution:
         return True
 
     def _comments_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        """What the agent made of the comments. A failed one changes nothing: the task runs, and they stay unread."""
-        text = outcome.usage.text or ""
-        wish = remarks.wish_of(self.task, text, now) if outcome.status is RunStatus.SUCCESS else None
-        if wish is not None:
-            clean = self.redactor.text
-            wish = replace(wish, reason=clean(wish.reason), question=clean(wish.question))
+        hearing, span = self._hearing, self._transcript.span
+        assert hearing is not None
+        wish = hearing.wish_in(outcome, now)
         if wish is not None and not wish.starts:
-            span = self._transcript.span
-            runs.finish_attempt(
-                self.context.db, self.run_id, self.attempt, self._clean(outcome), span, now, wish.action
-            )
-            self._skip(self._comments, wish, now)
+            clean = cleaned(outcome, self.redactor)
+            runs.finish_attempt(self.context.db, self.run_id, self.attempt, clean, span, now, wish.action)
+            self._skip(hearing.words, wish, now)
             return
-        with self.context.db.transaction() as connection:
-            note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
-            span = self._transcript.span
-            runs.end_attempt(connection, self.run_id, self.attempt, self._clean(outcome), span, now, note)
-            number, owner = self.attempt + 1, self.context.owner
-            started = runs.insert_attempt(connection, self.run_id, number, Rung.RUN, owner, now)
-            if started and wish is not None:
-                remarks.act_on(connection, self.task, self._comments, wish, now)
-                if wish.change is not None:
-                    runs.modify(connection, self.run_id, wish.change)
-                    self._modification = wish.change
+        started = hearing.go_ahead(self.attempt, outcome, span, wish, now)
         self._close_child()
         if not started:
             self._finish(self._as_requested(outcome), now)
             return
-        self.attempt = number
-        self._begin_task(now, monotonic)
-
-    def _begin_task(self, now: datetime, monotonic: float) -> None:
+        if wish is not None and wish.change is not None:
+            self._modification = wish.change
+        self.attempt += 1
         self._ladder_ends = None  # reading comments took none of the task's time
         self.begin(Rung.RUN, now, monotonic)
 
     def _skip(self, read: Sequence[Comment], wish: Wish, now: datetime) -> None:
-        """The run becomes a skipped one, in the transaction that also marks the comments as read."""
-        db = self.context.db
         summary = self.redactor.text(self._transcript.summary())
         outcome = Outcome(RunStatus.SKIPPED, error=self.redactor.text(wish.reason) or None)
-        with db.transaction() as connection:
-            facts = tasks.facts(db, self.task.id)
-            ending = runs.Ending(
-                self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
-            )
-            recorded = runs.finish_run(connection, ending, now)
-            if recorded:
-                runs.forget_unstarted(connection, self.run_id)
-                remarks.act_on(connection, self.task, read, wish, now, self.run_id)
-                if facts is not None and is_spent(self.task, facts):
-                    self._skip_the_only_one(connection, wish)
-        self.outcome = outcome
-        write_closing(self.context, self.task, now)
-        self.context.log.info(
-            "run_skipped", task_id=self.task.id, run_id=self.run_id, wish=wish.action, recorded=recorded
+        ending = runs.Ending(
+            self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
         )
+        remarks.skip_run(self.context, self.task, ending, read, wish, now)
+        self.outcome = outcome
         self._drop()
-
-    def _skip_the_only_one(self, connection: sqlite3.Connection, wish: Wish) -> None:
-        """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
-        if wish.action is Action.SKIP:
-            tasks.close(connection, self.task.id, DisabledReason.COMPLETED)
-            return
-        runs.give_back(connection, self.run_id, self.task.id)
-        if wish.action is Action.ASK:  # until somebody has answered
-            tasks.close(connection, self.task.id, DisabledReason.PAUSED)
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -849,9 +684,9 @@ class Execution:
     ) -> None:
         """The run is over; the supervisor has its end recorded."""
         self._prove_heal(outcome, now)
-        self._release_heal_lock()
+        self._let_others_heal()
         self._transcript.end()
-        outcome = self._clean(outcome)
+        outcome = cleaned(outcome, self.redactor)
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
         summary = outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed
@@ -880,18 +715,18 @@ class Execution:
             self._finish(self._as_requested(end.outcome), end.at)
             end = self._end
             assert end is not None
-        facts = tasks.record_of(db, self.task.id) or Facts(self.task.id, armed_at=end.at)
-        verdict = self._judged(facts, end) if end.retry_at is None else None
+        is_healed = self._healing is not None and self._healing.is_proven
+        how = replace(
+            end.how,
+            by_a_person=self._by_a_person or self.source is Source.MANUAL,
+            healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
+        )
         ending = runs.Ending(
             self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-            verdict, retry_at=end.retry_at, retries_used=self.retries_used + 1,
-            alerts=self._alerts(verdict, facts, end),
-            tickets=messages.run_tickets(self.task, verdict, end.outcome, self.run_id, end.told) if verdict else (),
-            note="It succeeded again." if end.outcome.status is RunStatus.SUCCESS and facts.failures else None,
-            story=messages.story(end.told, end.outcome),
+            retry_at=end.retry_at, retries_used=self.retries_used + 1,
         )  # fmt: skip
-        self._recorded = runs.finish_run(db.connection, ending, end.at)
-        self._closes = verdict is not None and verdict.closing is not None and self._recorded
+        self._recorded, verdict = conclude(db, self.task, ending, how, end.told, end.at)
+        self._closes = self._recorded and verdict is not None and verdict.closing is not None
         self.end_is_recorded = True
 
     def _is_plain(self, outcome: Outcome) -> bool:
@@ -902,25 +737,6 @@ class Execution:
             and outcome.usage is NO_USAGE
             and is_unremarkable(self.task, outcome)
         )
-
-    def _judged(self, facts: Facts, end: End) -> Verdict:
-        """What the end means for the task."""
-        how = Circumstances(
-            counted=end.how.counted,
-            suspend=end.how.suspend,
-            needs_human=end.how.needs_human,
-            by_a_person=self._by_a_person or self.source is Source.MANUAL,
-            last_of_one_shot=self.source is not Source.MANUAL and is_spent(self.task, facts),
-            healed_in=self.run_id if self._healed and end.outcome.status is RunStatus.SUCCESS else None,
-        )
-        return judge(self.task, facts, end.outcome, end.at, how)
-
-    def _alerts(self, verdict: Verdict | None, facts: Facts, end: End) -> list[Alert]:
-        if verdict is None:
-            return []
-        since = facts.incident_since or verdict.incident_since
-        alert = messages.run_alert(self.task, verdict, end.outcome, self.run_id, end.summary, since, end.told)
-        return [alert] if alert is not None else []
 
     def let_go(self) -> None:
         """What follows once the end is on record: the file, the log, the lock."""
@@ -939,44 +755,21 @@ class Execution:
         """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
         if self.attempt == 1 and outcome.status is RunStatus.SUCCESS:
             return messages.NOTHING_ELSE
-        db, probation = self.context.db, None
-        facts = tasks.facts(db, self.task.id)
-        if how.suspend and facts is not None and facts.probation is not None and on_probation(facts, now):
-            from lib import heal
-
-            probation = heal.end_probation(self.context, facts.probation.run_id, now)
-            heals.undone(db, self.task.id, facts.probation.run_id, HealStatus.RESTORED)
+        probation = end_probation(self.context, self.task, now) if how.suspend else None
+        if probation is not None:
             self._use_edited_task()
-        return messages.Tried(
-            attempts=[
-                (row["rung"], row["status"], self.redactor.text(row["note"] or row["error"] or ""))
-                for row in runs.attempts_of(db, self.run_id)
-                if row["number"] != self.attempt or row["status"] != RunStatus.RUNNING
-            ],
-            last_rung=self.rung,
-            heals=heals.of_run(db, self.run_id),
-            no_heal=self._no_heal(now) if outcome.status is RunStatus.FAILED else None,
-            probation=probation,
-        )
+        no_heal = self._no_heal(now) if outcome.status is RunStatus.FAILED else None
+        return what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
 
     def _drop(self) -> None:
         self._close_child()
-        self._release_heal_lock()
+        self._let_others_heal()
         self._transcript.close()
         self.lock.release()
         self.phase = Phase.DONE
         self.wake_at = None
 
     # --- small things ------------------------------------------------------------------------------------------
-
-    def _clean(self, outcome: Outcome) -> Outcome:
-        text = self.redactor.text
-        usage = outcome.usage
-        if not usage.text and not outcome.error:
-            return outcome
-        if usage.text:
-            usage = replace(usage, text=text(usage.text))
-        return replace(outcome, error=text(outcome.error) if outcome.error else None, usage=usage)
 
     def _leader(self) -> tuple[int, int] | None:
         return (self.child.pid, self.child.started) if self.child else None
@@ -989,8 +782,7 @@ class Execution:
             self.child = None
 
     def _timeout_outcome(self, monotonic: float) -> Outcome:
-        limits = {Rung.HEAL: self.context.settings.config.heal_timeout, Rung.COMMENTS: remarks.ANSWER_WITHIN}
-        text = f"did not end within {duration_text(limits.get(self.rung, self.task.timeout))}"
+        text = f"did not end within {duration_text(self._own_limit())}"
         if self.rung not in (Rung.RUN, Rung.RERUN) and self._ladder_ends is not None and monotonic >= self._ladder_ends:
             text = "did not end before the deadline of the whole ladder"
         return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=text)
@@ -1024,13 +816,3 @@ class Execution:
 
     def _log_failed(self, error: Exception) -> None:
         self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))
-
-
-def new_trace_id() -> str:
-    return os.urandom(16).hex()
-
-
-def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
-    run_id = runs.new_run_id(now)
-    log = context.workspace.run_log(occurrence.task_id, run_id)
-    return runs.NewRun(run_id, occurrence, context.owner, new_trace_id(), log, task.group, rung)

@@ -6,12 +6,53 @@ it or of the process that made it, the next tick finds things as after any other
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
-from lib.process import Child, Forked
+from lib.context import Context
+from lib.model import Facts
+from lib.process import Child, Forked, adopt_orphans, may_fork, processors, this_process
+from lib.records import record, replace
+from lib.store import runs
+from lib.supervisor import Supervisor
+
+SHARE_BY = 100  # due tasks for each process that works on them
+
+
+@record(frozen=True)
+class Part:
+    """What a helper is given: tasks to look at, and slots for them. Its owner is the helper itself."""
+
+    context: Context
+    facts: dict[str, Facts]
+    slots: int
+
+
+@record(frozen=True)
+class Did:
+    """What came of it."""
+
+    due: int
+    run_ids: list[str]
+    left: list[str]  # tasks that it could find no slot for
+    trouble: sqlite3.Error | None
+
+    def to_json(self) -> bytes:
+        trouble = None if self.trouble is None else [str(self.trouble), self.trouble.sqlite_errorcode]
+        return json.dumps([self.due, self.run_ids, self.left, trouble]).encode()
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Did:
+        due, run_ids, left, told = json.loads(text)
+        trouble = None
+        if told is not None:
+            trouble = sqlite3.OperationalError(told[0])
+            trouble.sqlite_errorcode = told[1]
+        return cls(due, run_ids, left, trouble)
 
 
 class Helper:
@@ -19,13 +60,13 @@ class Helper:
 
     wake_at: float | None = None
 
-    def __init__(self, work: Callable[[], bytes], share: int) -> None:
-        """Fork; `work` is done in the new process, which ends with it. What it returns is `result` here; None if it died."""
-        self.share = share  # of the slots
-        self._forked = Forked(work)
+    def __init__(self, part: Part, work: Callable[[Part], Did]) -> None:
+        """Fork; `work` is done in the new process, which ends with it. What it returns is `did` here; None if it died."""
+        self.share = part.slots
+        self._forked = Forked(lambda: _help(part, work))
         self.pid = self._forked.pid
         self.child: Child | None = Child.of(self.pid)
-        self.result: bytes | None = None
+        self.did: Did | None = None
 
     @property
     def done(self) -> bool:
@@ -37,7 +78,8 @@ class Helper:
 
     def on_exit(self, now: datetime, monotonic: float) -> None:
         assert self.child is not None
-        self.result = self._forked.answer(*self.child.exit_status())
+        answer = self._forked.answer(*self.child.exit_status())
+        self.did = Did.from_json(answer) if answer is not None else None
         self.child.close()
         self.child = None
 
@@ -51,3 +93,39 @@ class Helper:
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         self.child = None
+
+
+def share(
+    context: Context, supervisor: Supervisor, facts: dict[str, Facts], work: Callable[[Part], Did]
+) -> dict[str, Facts]:
+    """If many are to be looked at, give a part of them to other processes, as many as there are processors; what is left
+    is ours. Before anything has been started here: a copy of this process must not hold its locks too."""
+    slots = context.settings.config.max_concurrent
+    parts = min(processors(), len(facts) // SHARE_BY, slots // 2)
+    if parts < 2 or not may_fork() or runs.running_runs(context.db):
+        return facts
+    whole, given = list(facts.items()), 0
+    context.db.take_turns()
+    context.db.close()
+    try:
+        for number in range(1, parts):
+            part = Part(context, dict(whole[number::parts]), slots // parts)
+            supervisor.add(Helper(part, work))
+            given = number
+    except OSError as error:  # no process to be had
+        context.log.warning("not_shared", error=str(error))
+    context.db.reopen()
+    return {key: fact for index, (key, fact) in enumerate(whole) if not 1 <= index % parts <= given}
+
+
+def _help(part: Part, work: Callable[[Part], Did]) -> bytes:
+    """In the new process."""
+    part.context.db.reopen()
+    adopt_orphans.cache_clear()
+    try:
+        return work(replace(part, context=replace(part.context, owner=this_process()))).to_json()
+    except BaseException:
+        from traceback import format_exc
+
+        part.context.log.error("helper_crashed", traceback=format_exc())
+        raise

@@ -9,7 +9,8 @@ from functools import cache
 
 from lib.agents import NOTHING_SAID, Answer
 from lib.model import NO_USAGE, ErrorClass, RunStatus, Usage
-from lib.records import record
+from lib.records import record, replace
+from lib.redact import Redactor
 from lib.zones import UnknownZone, get_zone
 
 LINES_LOOKED_AT = 12  # what node prints after the line that says it
@@ -239,3 +240,13 @@ def _clock(match: re.Match[str], now: datetime, zone: tzinfo) -> datetime | None
     local = now.astimezone(there)
     at = local.replace(hour=hour, minute=minute, second=0, microsecond=0)
     return (at if at > local else at + timedelta(days=1)).astimezone(UTC)
+
+
+def cleaned(outcome: Outcome, redactor: Redactor) -> Outcome:
+    """Without the secrets that its texts may hold."""
+    text, usage = redactor.text, outcome.usage
+    if not usage.text and not outcome.error:
+        return outcome
+    if usage.text:
+        usage = replace(usage, text=text(usage.text))
+    return replace(outcome, error=text(outcome.error) if outcome.error else None, usage=usage)

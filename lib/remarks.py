@@ -1,4 +1,5 @@
-"""Comments on a task, acted on before it runs: plain commands at once, other words with the help of an agent."""
+"""Comments on a task, acted on before it runs: plain commands at once, other words with the help of an agent, which is a
+rung of the run."""
 
 from __future__ import annotations
 
@@ -8,14 +9,18 @@ from datetime import datetime, timedelta
 
 from lib import messages
 from lib.agents import Agent, Purpose
+from lib.closing import write_closing
 from lib.comments import Action, Wish, understood, wish_from
 from lib.context import Context
-from lib.model import Comment, DisabledReason, Source
+from lib.governor import is_spent
+from lib.model import Comment, DisabledReason, Rung, RunStatus, Source
+from lib.outcomes import Outcome, cleaned
 from lib.prompts import CHECK_COMMENTS, mark, prompt
+from lib.records import replace
 from lib.redact import Redactor
 from lib.runners import CannotRun, Command, agent_command, find_agent
 from lib.spending import left_today
-from lib.store import comments, costs, outbox, tasks
+from lib.store import comments, costs, outbox, runs, tasks
 from lib.task import Task
 from lib.terminal import printable
 
@@ -52,39 +57,6 @@ def plain_wish_for(context: Context, task: Task, now: datetime) -> tuple[list[Co
     return [comment for comment, _ in found], found[-1][1] if found else None
 
 
-def question(
-    context: Context,
-    task: Task,
-    unread: Sequence[Comment],
-    variables: Mapping[str, str],
-    redactor: Redactor,
-    now: datetime,
-) -> Command:
-    agent = reader_of(context, task)
-    if agent is None:
-        raise CannotRun("the agent that reads comments is not there any more", 127)
-    lines = [
-        f"[{comment.at.astimezone(task.zone):%Y-%m-%d %H:%M}, {comment.author}] {comment.text}" for comment in unread
-    ]
-    values = {
-        "task_id": task.id,
-        "title": task.title,
-        "run_as": task.run_as,
-        "command": task.what,
-        "now": now.astimezone(task.zone).isoformat(timespec="seconds"),
-        "comments": "\n".join(lines),
-        "mark": mark(),
-    }
-    clean = {name: printable(redactor.text(text)) for name, text in values.items()}
-    text = prompt(context.workspace, CHECK_COMMENTS, clean)
-    root, budget = context.workspace.root, left_today(context, now)
-    return agent_command(agent, Purpose.READ, text, context.place, variables, root, budget)
-
-
-def wish_of(task: Task, text: str, now: datetime) -> Wish | None:
-    return wish_from(text, now, is_agent_task=task.agent is not None)
-
-
 def act_on(
     connection: sqlite3.Connection,
     task: Task,
@@ -107,3 +79,83 @@ def act_on(
         comments.add_comment(connection, task.id, "agent", wish.question, now, by_a_person=False)
         outbox.add_alert(connection, messages.question_alert(task, wish.question, run_id), now)
     return True
+
+
+def skip_run(
+    context: Context, task: Task, ending: runs.Ending, read: Sequence[Comment], wish: Wish, now: datetime
+) -> None:
+    """The run becomes a skipped one, in the transaction that also marks the comments as read."""
+    with context.db.transaction() as connection:
+        facts = tasks.facts(context.db, task.id)
+        recorded = runs.finish_run(connection, ending, now)
+        if recorded:
+            runs.forget_unstarted(connection, ending.run_id)
+            act_on(connection, task, read, wish, now, ending.run_id)
+            if facts is not None and is_spent(task, facts):
+                _skip_the_only_one(connection, task, ending.run_id, wish)
+    write_closing(context, task, now)
+    context.log.info("run_skipped", task_id=task.id, run_id=ending.run_id, wish=wish.action, recorded=recorded)
+
+
+def _skip_the_only_one(connection: sqlite3.Connection, task: Task, run_id: str, wish: Wish) -> None:
+    """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
+    if wish.action is Action.SKIP:
+        tasks.close(connection, task.id, DisabledReason.COMPLETED)
+        return
+    runs.give_back(connection, run_id, task.id)
+    if wish.action is Action.ASK:  # until somebody has answered
+        tasks.close(connection, task.id, DisabledReason.PAUSED)
+
+
+class Hearing:
+    """The rung on which an agent says what the words come to."""
+
+    def __init__(self, context: Context, task: Task, run_id: str, redactor: Redactor) -> None:
+        self.context, self.task, self.run_id, self.redactor = context, task, run_id, redactor
+        self.words: Sequence[Comment] = ()
+
+    def command(self, variables: Mapping[str, str], now: datetime) -> Command:
+        context, task = self.context, self.task
+        self.words = words_of(context, task, now)
+        agent = reader_of(context, task)
+        if agent is None:
+            raise CannotRun("the agent that reads comments is not there any more", 127)
+        lines = [f"[{word.at.astimezone(task.zone):%Y-%m-%d %H:%M}, {word.author}] {word.text}" for word in self.words]
+        values = {
+            "task_id": task.id,
+            "title": task.title,
+            "run_as": task.run_as,
+            "command": task.what,
+            "now": now.astimezone(task.zone).isoformat(timespec="seconds"),
+            "comments": "\n".join(lines),
+            "mark": mark(),
+        }
+        clean = {name: printable(self.redactor.text(text)) for name, text in values.items()}
+        text = prompt(context.workspace, CHECK_COMMENTS, clean)
+        root, budget = context.workspace.root, left_today(context, now)
+        return agent_command(agent, Purpose.READ, text, context.place, variables, root, budget)
+
+    def wish_in(self, outcome: Outcome, now: datetime) -> Wish | None:
+        """What the agent made of them. A failed one changes nothing: the task runs, and they stay unread."""
+        if outcome.status is not RunStatus.SUCCESS:
+            return None
+        wish = wish_from(outcome.usage.text or "", now, is_agent_task=self.task.agent is not None)
+        if wish is None:
+            return None
+        return replace(wish, reason=self.redactor.text(wish.reason), question=self.redactor.text(wish.question))
+
+    def go_ahead(
+        self, attempt: int, outcome: Outcome, span: tuple[int, int] | None, wish: Wish | None, now: datetime
+    ) -> bool:
+        """The attempt of the agent is over and that of the task begins, in the transaction in which the wish takes effect.
+        False if the run was stopped or taken over meanwhile."""
+        note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
+        with self.context.db.transaction() as connection:
+            runs.end_attempt(connection, self.run_id, attempt, cleaned(outcome, self.redactor), span, now, note)
+            owner = self.context.owner
+            started = runs.insert_attempt(connection, self.run_id, attempt + 1, Rung.RUN, owner, now)
+            if started and wish is not None:
+                act_on(connection, self.task, self.words, wish, now)
+                if wish.change is not None:
+                    runs.modify(connection, self.run_id, wish.change)
+        return started

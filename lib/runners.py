@@ -8,6 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 
@@ -25,10 +26,12 @@ from lib.config import Settings
 from lib.errors import way_out
 from lib.http_call import REQUEST_VARIABLE
 from lib.model import Modification
+from lib.process import Child
 from lib.records import record
 from lib.task import Request, Task
 from lib.workspace import PRIVATE_DIR, Workspace, fill, make_private_dir, replace_file
 
+SCHEDULER = Path(__file__).resolve().parent.parent / "scheduler.py"
 INTERPRETERS = {".py": sys.executable, ".sh": "bash", ".js": "node"}
 
 
@@ -229,6 +232,25 @@ def _filled_request(request: Request, environment: Mapping[str, str]) -> dict[st
     }
 
 
+def run_variables(
+    task: Task, place: Place, run_id: str, attempt: int, trace_id: str, scheduled_for: datetime
+) -> dict[str, str]:
+    """What a command may want to know of its run."""
+    return {
+        "TICKDOWN_TASK_ID": task.id,
+        "TICKDOWN_RUN_ID": run_id,
+        "TICKDOWN_ATTEMPT": str(attempt),
+        "TICKDOWN_TRACE_ID": trace_id,
+        "TICKDOWN_SCHEDULED_FOR": scheduled_for.astimezone(task.zone).isoformat(timespec="seconds"),
+        "TICKDOWN_NOTIFY_DEST": task.notify_to or place.settings.config.notify.default or "",
+        "TICKDOWN_WORKSPACE": str(place.workspace.root),
+        # So that a task can call `"$TICKDOWN_SCHEDULER" hint …` and means the same workspace.
+        "TICKDOWN_HOME": str(place.workspace.root),
+        "TICKDOWN_SCHEDULER": str(SCHEDULER),
+        "TRACEPARENT": f"00-{trace_id}-{os.urandom(8).hex()}-01",
+    }
+
+
 def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
     """The task's `env`, filled; what is not set stays empty."""
     return {name: fill(text, environment)[0] for name, text in task.env.items()}
@@ -259,7 +281,16 @@ def _script(command: str, cwd: Path) -> list[str]:
     return [str(program), *words[1:]] if words[0].startswith("~") else words
 
 
-def why_not_started(error: OSError, argv: list[str]) -> CannotRun:
+def launch(command: Command) -> Child:
+    try:
+        return Child(command.argv, command.cwd, command.environment, command.stdin, apart=command.format is not None)
+    except OSError as error:
+        raise _why_not_started(error, command.argv) from None
+    except ValueError as error:  # a NUL in an argument or a variable
+        raise CannotRun(f"can't be started: {error}") from None
+
+
+def _why_not_started(error: OSError, argv: list[str]) -> CannotRun:
     if error.filename is not None and os.fspath(error.filename) != argv[0]:  # the folder could not be entered
         return CannotRun(f"cwd: {error.filename}: {error.strerror}")
     if isinstance(error, FileNotFoundError):

@@ -45,15 +45,14 @@ class Job(Protocol):
 
 
 class Supervisor:
-    def __init__(
-        self, db: Database, on_done: Callable[[Job], None], with_ends: Callable[[int], None] = lambda ends: None, *,
-        not_recorded: Callable[[], None] = lambda: None, told_twice: bool = False,
-    ) -> None:  # fmt: skip
-        """`with_ends` is called in the transaction that records so many ends: what it writes shares their commit;
-        `not_recorded`, when that failed. A process that is `told_twice` gets each signal from whoever sends it to everybody,
-        and from the process that made it."""
+    def __init__(self, db: Database, on_done: Callable[[Job], None], *, told_twice: bool = False) -> None:
+        """A process that is `told_twice` gets each signal from whoever sends it to everybody, and from the process that made
+        it."""
         self._told_twice, self._first_signal_at = told_twice, 0.0
-        self.db, self.on_done, self.with_ends, self.not_recorded = db, on_done, with_ends, not_recorded
+        self.db, self.on_done = db, on_done
+        # In the transaction that records so many ends: what this writes shares their commit.
+        self.with_ends: Callable[[int], None] = lambda ends: None
+        self.not_recorded: Callable[[], None] = lambda: None  # when that failed
         self.trouble: sqlite3.Error | None = None  # the first that the database made
         self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
         self._try_again_at = 0.0
@@ -93,6 +92,11 @@ class Supervisor:
     @property
     def stopping(self) -> bool:
         return self.received is not None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether anything further is to be started."""
+        return self.received is None and self.trouble is None
 
     def add(self, job: Job) -> None:
         if job.done:

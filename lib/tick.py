@@ -3,40 +3,36 @@
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from enum import Enum, auto
 
 from lib import messages
 from lib.app import facts_as_synced, leave_shortcut, refresh
-from lib.catalog import Catalog, TaskFile, load_file
+from lib.catalog import Catalog, TaskFile
 from lib.closing import write_closing
 from lib.comments import Action, understood
 from lib.context import Context
 from lib.cron import Cron
+from lib.deciding import Decision, decide, decide_again, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
-from lib.execute import Execution, new_run
-from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan, spread_catch_ups
-from lib.helper import Helper
+from lib.execute import Execution
+from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan
+from lib.helper import Did, Helper, Part, share
 from lib.idle import OUTAGE_AFTER
-from lib.lock import TaskLock
 from lib.machine import machine_load
-from lib.model import Alert, CatchUp, DisabledReason, Facts, Occurrence, Rung, RunStatus, SkipReason, Source, TicketKind
+from lib.model import Alert, CatchUp, DisabledReason, Facts, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
-from lib.process import adopt_orphans, boot_id, may_fork, processors, this_process
-from lib.records import field, record, replace
+from lib.process import boot_id
+from lib.records import field, record
 from lib.recover import HungRun, dead_runs, recover
-from lib.remarks import need_an_agent
-from lib.runners import find_agent, own_variables
 from lib.schedule import Interval, Reboot, parse_schedule
-from lib.spending import left_to_spend
+from lib.starting import Queue
 from lib.steering import obey
-from lib.store import comments, heals, hints, outbox, runs, tasks, ticks
+from lib.store import comments, hints, outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
 from lib.supervisor import Job, Supervisor
@@ -45,23 +41,8 @@ from lib.terminal import one_line
 from lib.times import in_words
 from lib.zones import get_zone
 
-LOOK_FOR_SLOT_EVERY = 1.0
-# So many share a commit; more of them, and those that run would have ended before the next are started.
-STARTS_AT_ONCE = 8
-SHARE_BY = 100  # due tasks for each process that works on them
 GARBAGE_AFTER = 50_000  # objects more than before
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
-# Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
-STALE_DECISION_AFTER = timedelta(seconds=5)
-
-
-@record(frozen=True)
-class Decision:
-    """The pure part of a tick, for one task."""
-
-    task: Task
-    facts: Facts
-    plan: Plan
 
 
 @record(frozen=True)
@@ -69,14 +50,6 @@ class NotBefore:
     """There is nothing to decide about a task before this moment; None: at no time."""
 
     moment: datetime | None
-
-
-@record()
-class Queued:
-    occurrence: Occurrence
-    decision: Decision
-    decided_at: datetime
-    ready_at: float = 0.0  # on the monotonic clock: it must come though somebody sets the other one
 
 
 @record()
@@ -96,42 +69,6 @@ class Report:
     exit_code: Exit = Exit.OK
 
 
-class Waits(Enum):
-    """What keeps the next of the queue from starting at once."""
-
-    FOR_NOTHING = auto()
-    FOR_A_SLOT = auto()
-    FOR_ITS_TURN = auto()
-
-
-@record(frozen=True)
-class Candidate:
-    """Ready to be claimed: its lock is held."""
-
-    queued: Queued
-    lock: TaskLock
-    rung: Rung
-    commented: bool
-
-
-def decide(
-    now: datetime, task: Task, facts: dict[str, Facts], boot: str, hindrance: SkipReason | None = None
-) -> Decision:
-    fact = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot)
-    return Decision(task, fact, plan(now, task, fact, boot, hindrance))
-
-
-def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:
-    """What keeps a task of an agent from starting."""
-    if task.agent is None:
-        return None
-    path = own_variables(task, context.settings.environment).get("PATH")
-    if find_agent(context.settings.config.agents[task.agent], context.place, path) is None:
-        return SkipReason.MISSING_AGENT
-    left = left_to_spend(context, task, None, now)
-    return SkipReason.BUDGET_EXCEEDED if left is not None and left <= 0 else None
-
-
 def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     """The decisions, and nothing else."""
     report = Report(now, now, rejected=catalog.rejected, duplicates=catalog.duplicate_lines())
@@ -141,7 +78,9 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     facts, dead = facts_as_synced(context.db, catalog, now), dead_runs(context.db)
     report.dead = [run.task_id for run in dead]
     report.free_slots = context.settings.config.max_concurrent - len(runs.running_runs(context.db)) + len(dead)
-    report.decisions = [decide(now, task, facts, boot_id(), hindrance(context, task, now)) for task in catalog.tasks]
+    for task in catalog.tasks:
+        known = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
+        report.decisions.append(decide(context, task, known, now))
     report.due = sum(1 for decision in report.decisions if decision.plan.starts)
     return report
 
@@ -151,16 +90,12 @@ class Tick:
         self.context, self.every, self.tell = context, every, tell
         self.catalog = Catalog(())
         self.report = Report(datetime.now(UTC))
-        self.queue: list[Queued] = []
         self.supervisor = self._new_supervisor()
-        self._claimed: list[tuple[Execution, Rung]] = []  # and not started yet
-        self._slots = context.settings.config.max_concurrent
+        slots = context.settings.config.max_concurrent
+        self.queue = Queue(context, self.supervisor, slots, self.report.run_ids)
         self._lost_helper: int | None = None
         self._news: list[str] = []  # for whoever reads what this prints
         self._unobeyed: set[str] = set()  # tasks with a comment that could not be obeyed; the next tick tries again
-        self._full_groups: set[str | None] = set()
-        self._look_at_groups_again = 0.0
-        self._last_start = 0.0  # of all that are queued, on the monotonic clock
         self._recover_again = False
         self._began = time.monotonic()
         self._passes_done = 0
@@ -170,7 +105,7 @@ class Tick:
         pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
         pinger.send("/start")
         if context.healer is not None:
-            import lib.heal  # noqa: F401  # now: in an hour there may be another version of the program
+            import lib.healing  # noqa: F401  # now: in an hour there may be another version of the program
         with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
             owner, now = context.owner, self.report.started_at
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
@@ -196,9 +131,7 @@ class Tick:
         return self.report
 
     def _new_supervisor(self, *, told_twice: bool = False) -> Supervisor:
-        supervisor = Supervisor(
-            self.context.db, self._job_done, self._claim_beside, not_recorded=self._forget_claims, told_twice=told_twice
-        )
+        supervisor = Supervisor(self.context.db, self._job_done, told_twice=told_twice)
         supervisor.on_trouble = self.context.tell_of_trouble
         return supervisor
 
@@ -277,7 +210,10 @@ class Tick:
 
     def _decide(self, now: datetime) -> None:
         """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
-        self._decide_about(self._share(tasks.facts_to_look_at(self.context.db, now), now), now)
+        facts = tasks.facts_to_look_at(self.context.db, now)
+        if not self.supervisor.jobs and self.queue.is_empty and not self.supervisor.stopping:
+            facts = share(self.context, self.supervisor, facts, lambda part: self._help(part, now))
+        self._decide_about(facts, now)
 
     def _decide_about(self, facts: dict[str, Facts], now: datetime) -> None:
         decisions: list[Decision] = []
@@ -297,7 +233,10 @@ class Tick:
         self._write_off_rejected(now, facts)
         for decision in decisions:
             self._write_off(decision, now)
-        self._enqueue([decision for decision in decisions if decision.plan.starts], now)
+        self._enqueue(decisions, now)
+
+    def _enqueue(self, decisions: Iterable[Decision], now: datetime) -> None:
+        self.report.due += self.queue.add(decisions, now)
 
     def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
@@ -367,22 +306,6 @@ class Tick:
                     break
         return obeyed
 
-    def _enqueue(self, decisions: list[Decision], now: datetime) -> None:
-        """Only the first occurrence of each task: the next of `catch_up: all` is decided when this one has ended."""
-        decisions = sorted(decisions, key=lambda decision: (-decision.task.priority, decision.task.id))
-        by_key = {decision.plan.starts[0].key: decision for decision in decisions}
-        waiting = {queued.occurrence.key for queued in self.queue}
-        starts = spread_catch_ups((decision.plan.starts[0] for decision in decisions), now)
-        monotonic = time.monotonic()
-        fresh = [
-            Queued(start, by_key[start.key], now, monotonic + (start.start_at - now).total_seconds())
-            for start in starts
-            if start.key not in waiting
-        ]
-        self.report.due += len(fresh)
-        self.queue = sorted(self.queue + fresh, key=_oldest_then_priority)
-        self._last_start = max((queued.ready_at for queued in self.queue), default=0.0)
-
     def _write_off(self, decision: Decision, now: datetime) -> None:
         """What will not run leaves its row now; what is missed beside a start is written with its claim."""
         task, what = decision.task, decision.plan
@@ -447,7 +370,7 @@ class Tick:
         alert = messages.duplicates_alert(self.report.duplicates)
         outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
-        self.queue.clear()
+        self.queue.waiting.clear()
 
     def _tell_of_a_clock_ahead(self, now: datetime) -> None:
         """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
@@ -463,81 +386,6 @@ class Tick:
     def _recover(self, now: datetime) -> None:
         recover(self.context, self.catalog.get, now, time.monotonic(), self.supervisor.add)
 
-    # --- sharing a long queue ----------------------------------------------------------------------------------
-
-    def _share(self, facts: dict[str, Facts], now: datetime) -> dict[str, Facts]:
-        """If many are to be looked at, give a part of them to other processes, as many as there are processors; what is left
-        is ours. Before anything has been started here: a copy of this process must not hold its locks too."""
-        slots = self.context.settings.config.max_concurrent
-        parts = min(processors(), len(facts) // SHARE_BY, slots // 2)
-        busy = self.supervisor.jobs or self.queue or self._claimed or self.supervisor.stopping
-        if parts < 2 or busy or not may_fork() or runs.running_runs(self.context.db):
-            return facts
-        whole, share, given = list(facts.items()), slots // parts, 0
-        db = self.context.db
-        db.take_turns()
-        db.close()
-        try:
-            for number in range(1, parts):
-                part = dict(whole[number::parts])
-                helper = Helper(lambda part=part: self._help(part, share, now), share)  # type: ignore[misc]
-                self.supervisor.add(helper)
-                given = number
-        except OSError as error:  # no process to be had
-            self.context.log.warning("not_shared", error=str(error))
-        db.reopen()
-        self._slots = slots - share * given
-        return {key: fact for index, (key, fact) in enumerate(whole) if not 1 <= index % parts <= given}
-
-    def _help(self, part: dict[str, Facts], share: int, now: datetime) -> bytes:
-        """The work of another process. What else a tick does stays with the first."""
-        self.context.db.reopen()
-        adopt_orphans.cache_clear()
-        self.context = replace(self.context, owner=this_process())
-        self._slots, self.every, self.report = share, None, Report(self.report.started_at)
-        received = self.supervisor.received  # between the fork and now
-        try:
-            with self._new_supervisor(told_twice=True) as self.supervisor:
-                self.supervisor.received = received or self.supervisor.received
-                try:
-                    self._decide_about(part, now)
-                except sqlite3.Error as error:
-                    self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
-                self._work()
-        except BaseException:
-            from traceback import format_exc
-
-            self.context.log.error("helper_crashed", traceback=format_exc())
-            raise
-        trouble, left = self.supervisor.trouble, [queued.occurrence.task_id for queued in self.queue]
-        did = {
-            "due": self.report.due - len(left),
-            "run_ids": list(self.report.run_ids),
-            "left": left,
-            "trouble": None if trouble is None else [str(trouble), trouble.sqlite_errorcode],
-        }
-        return json.dumps(did).encode()
-
-    def _helper_done(self, helper: Helper) -> None:
-        self._slots += helper.share
-        self._full_groups.clear()  # the runs that filled them may have been its own
-        if helper.result is None:
-            self._lost_helper = helper.pid
-            return
-        did = json.loads(helper.result)
-        self.report.due += did["due"]
-        self.report.run_ids |= dict.fromkeys(did["run_ids"])
-        if did["trouble"] is not None:
-            error = sqlite3.OperationalError(did["trouble"][0])
-            error.sqlite_errorcode = did["trouble"][1]
-            self.supervisor.put_up_with(error)  # it is the same database: nothing more is started here either
-        if self.supervisor.stopping or self.supervisor.trouble is not None:
-            return
-        now = datetime.now(UTC)  # what it could find no slot for
-        left = [task for task_id in did["left"] if (task := self.catalog.get(task_id)) is not None]
-        decided = [found for task in left if (found := self._decide_again(task, now)) is not None]
-        self._enqueue([decision for decision in decided if decision.plan.starts], now)
-
     # --- running -----------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
@@ -551,37 +399,30 @@ class Tick:
         while not self._is_over:
             until: float | None = None
             try:
-                if not self.supervisor.stopping and self.supervisor.trouble is None:
+                if self.supervisor.may_start:
                     next_pass = self._next_pass_at()
                     if next_pass is not None and time.monotonic() >= next_pass:
                         self._pass()
                     if self._recover_again:
                         self._recover_again = False
                         self._recover(datetime.now(UTC))
-                    until = self._wake_time(self._start_ready())
+                    moments = self.queue.start_ready(), self._next_pass_at()
+                    until = min((moment for moment in moments if moment is not None), default=None)
                     if not self.supervisor.jobs and until is None:
                         return
                 elif not self.supervisor.stopping:
-                    self._start_claimed()  # on record, before there was trouble
+                    self.queue.start_claimed()  # on record, before there was trouble
                 self.supervisor.wait(until)
             except sqlite3.Error as error:
                 self.supervisor.put_up_with(error)
             self._tell_news()
             if self.supervisor.stopping:
-                self._cancel_claimed()
+                self.queue.cancel_claimed()
 
     @property
     def _is_over(self) -> bool:
         """Nothing may be started any more, and nothing of ours runs."""
-        may_start = not self.supervisor.stopping and self.supervisor.trouble is None
-        return not (may_start or self.supervisor.jobs or self._claimed)
-
-    def _forget_claims(self) -> None:
-        """They were not written down: those occurrences are still due, and whoever finds them so needs their locks."""
-        claimed, self._claimed = self._claimed, []
-        for execution, _ in claimed:
-            execution.lock.release()
-            del self.report.run_ids[execution.run_id]
+        return not (self.supervisor.may_start or self.supervisor.jobs or self.queue.claimed)
 
     def _tell_news(self) -> None:
         """What ended together is told together: who reads it is woken once."""
@@ -589,227 +430,12 @@ class Tick:
             self.tell("\n".join(self._news))
             self._news.clear()
 
-    def _cancel_claimed(self) -> None:
-        """What was claimed while the signal came, and is not to be started any more."""
-        claimed, self._claimed = self._claimed, []
-        for execution, _ in claimed:
-            self.supervisor.cancel(execution)
-            self.supervisor.add(execution)
-
     def _next_pass_at(self) -> float | None:
         """The next beat of `--every`, while it still lies inside the minute that this tick began."""
         if self.every is None:
             return None
         after = self._passes_done * self.every.total_seconds()
         return self._began + after if after < 60 else None
-
-    def _wake_time(self, waits: Waits) -> float | None:
-        """When to look again without being called. A tick that runs nothing does not wait for the slots of others:
-        the next one comes within a minute, and waiting ticks would pile up."""
-        monotonic = time.monotonic()
-        delayed = self.queue if self._last_start > monotonic else ()
-        moments = [queued.ready_at for queued in delayed if queued.ready_at > monotonic]
-        if waits is Waits.FOR_ITS_TURN:
-            moments.append(monotonic)
-        elif waits is Waits.FOR_A_SLOT and self.supervisor.jobs:
-            moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
-        next_pass = self._next_pass_at()
-        if next_pass is not None:
-            moments.append(next_pass)
-        return min(moments, default=None)
-
-    def _start_ready(self) -> Waits:
-        """Start what can start. Those that start together share one commit: first all are claimed, and only what is on
-        record is started."""
-        waits = Waits.FOR_ITS_TURN if self._claimed else self._claim_ready(self._free_slots())
-        self._start_claimed()
-        return waits
-
-    def _start_claimed(self) -> None:
-        claimed, self._claimed = self._claimed, []
-        for execution, rung in claimed:
-            self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
-        for execution, _ in claimed:
-            self.supervisor.contained(execution, execution.announce)
-            self.supervisor.add(execution)
-
-    def _free_slots(self) -> int:
-        return self._slots - sum(1 for job in self.supervisor.jobs if not isinstance(job, Helper))
-
-    def _claim_beside(self, ends: int) -> None:
-        """In the transaction that records so many ends: claim what takes their place."""
-        may_start = not self.supervisor.stopping and self.supervisor.trouble is None
-        if self.queue and may_start and not self._claimed:
-            self._claim_ready(self._free_slots() + ends)
-
-    def _claim_ready(self, free: int) -> Waits:
-        """Claim what may start now; what do the others wait for?"""
-        ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
-        left: list[Queued] = []
-        if ready:
-            try:
-                with self.context.db.transaction() as connection:
-                    for candidate in ready:
-                        self._claim_and_make(connection, candidate, left)
-            except sqlite3.Error:
-                self._forget_claims()
-                _let_go(ready)
-                raise
-        self.queue[:0] = left
-        if any(queued.decision.task.group not in self._full_groups for queued in left):
-            return Waits.FOR_A_SLOT
-        if more:
-            return Waits.FOR_ITS_TURN if len(self._claimed) < free else Waits.FOR_A_SLOT
-        return Waits.FOR_A_SLOT if self._full_groups else Waits.FOR_NOTHING
-
-    def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
-        """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more. Who
-        waits for a full group keeps nobody else waiting."""
-        if not self.queue:
-            return [], False
-        now, healing = datetime.now(UTC), heals.running_since(self.context.db)
-        commented = comments.tasks_with_unread(self.context.db)
-        monotonic = time.monotonic()
-        if monotonic >= self._look_at_groups_again:
-            self._full_groups.clear()
-        ready: list[Candidate] = []
-        kept: list[Queued] = []
-        more = False
-        taken = 0
-        for queued in self.queue:
-            if (
-                queued.ready_at > monotonic
-                or self.supervisor.stopping
-                or queued.decision.task.group in self._full_groups
-            ):
-                kept.append(queued)
-            elif len(ready) >= most:
-                more = True
-                break
-            else:
-                try:
-                    candidate = self._candidate_contained(queued, now, healing, commented)
-                except sqlite3.Error:
-                    _let_go(ready)
-                    raise
-                if candidate is not None:
-                    ready.append(candidate)
-            taken += 1
-        self.queue[:taken] = kept
-        return ready, more
-
-    def _candidate_contained(
-        self, queued: Queued, now: datetime, healing: datetime | None, commented: set[str]
-    ) -> Candidate | None:
-        """One task that can't be started must not stop the others, and its occurrence must not go without a row."""
-        try:
-            return self._candidate(queued, now, healing, commented)
-        except (TickdownError, OSError) as error:
-            self._record_not_started(queued, error)
-            return None
-
-    def _candidate(
-        self, queued: Queued, now: datetime, healing: datetime | None, commented: set[str]
-    ) -> Candidate | None:
-        context = self.context
-        if now - queued.decided_at > STALE_DECISION_AFTER and not self._still_wanted(queued, now):
-            return None
-        task = queued.decision.task
-        if healing is not None and self._is_suspect(task, healing):
-            return None
-        lock = TaskLock(context.workspace.locks, task.id)
-        if not lock.acquire():
-            return None
-        is_commented = task.id.lower() in commented
-        try:
-            words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
-        except sqlite3.Error:
-            lock.release()
-            raise
-        return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
-
-    def _claim_and_make(self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]) -> None:
-        """What has to wait for a slot goes to those that are left."""
-        context, now, queued = self.context, datetime.now(UTC), candidate.queued
-        task, occurrence = queued.decision.task, queued.occurrence
-        new = new_run(context, task, occurrence, now, candidate.rung)
-        claim = self._claim(connection, queued, new, now)
-        if claim is not runs.Claim.WON:
-            candidate.lock.release()
-            if claim is not runs.Claim.LOST:
-                left.append(queued)
-            if claim is runs.Claim.GROUP_FULL and task.group is not None:
-                self._full_groups.add(task.group)
-                self._look_at_groups_again = time.monotonic() + LOOK_FOR_SLOT_EVERY
-            return
-        self.report.run_ids[new.run_id] = None
-        execution = self._execution(queued, candidate.lock, new, uncommented=not candidate.commented)
-        self._claimed.append((execution, candidate.rung))
-
-    def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
-        decision, occurrence = queued.decision, queued.occurrence
-        return Execution(
-            self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
-            retries_used=decision.facts.retries_used if occurrence.follows else 0,
-            heals_used=heals.of_chain(self.context.db, occurrence.follows) if occurrence.follows else 0,
-            uncommented=uncommented,
-        )  # fmt: skip
-
-    def _record_not_started(self, queued: Queued, error: Exception) -> None:
-        context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
-        task = queued.decision.task
-        context.log.error("not_started", task_id=task.id, error=str(error))
-        new = new_run(context, task, occurrence, now)
-        with context.db.transaction() as connection:
-            claim = self._claim(connection, queued, new, now)
-        if claim is runs.Claim.WON:
-            execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
-            execution.not_started(error, now, time.monotonic())
-            self.supervisor.add(execution)
-
-    def _is_suspect(self, task: Task, since: datetime) -> bool:
-        """While a healer is at work, a task file that somebody else than this program has touched since does not start: it
-        may be put back in a minute. It stays due."""
-        import hashlib
-
-        path = self.context.workspace.root / task.path
-        try:
-            if path.stat().st_ctime <= since.timestamp():
-                return False
-            digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        except OSError:
-            return True
-        if (task.path, digest) in heals.own_edits(self.context.db, since):
-            return False
-        self.context.log.warning("held", task_id=task.id, reason="its file was changed while a heal is going on")
-        return True
-
-    def _claim(self, connection: sqlite3.Connection, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
-        decision, config = queued.decision, self.context.settings.config
-        group_limit = config.groups.get(decision.task.group) if decision.task.group else None
-        return runs.claim_in(
-            connection, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
-            missed=decision.plan.missed, missed_source=decision.plan.source,
-            next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
-        )  # fmt: skip
-
-    def _still_wanted(self, queued: Queued, now: datetime) -> bool:
-        """The occurrence stays only if it would be started again."""
-        again = self._decide_again(queued.decision.task, now)
-        if again is None or not again.plan.starts or again.plan.starts[0].key != queued.occurrence.key:
-            return False
-        queued.decision, queued.decided_at = again, now
-        return True
-
-    def _decide_again(self, task: Task, now: datetime) -> Decision | None:
-        """From the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
-        context = self.context
-        known = context.settings.config.surroundings()
-        file = load_file(context.workspace.root / task.path, context.workspace, known)
-        facts = tasks.facts(context.db, task.id)
-        if file.task is None or facts is None or file.task.id != task.id:
-            return None
-        return Decision(file.task, facts, plan(now, file.task, facts, boot_id(), hindrance(context, file.task, now)))
 
     def _job_done(self, job: Job) -> None:
         if isinstance(job, Helper):
@@ -821,7 +447,7 @@ class Tick:
                 self.supervisor.add(job.successor)
             return
         assert isinstance(job, Execution)
-        self._full_groups.discard(job.task.group)
+        self.queue.full_groups.discard(job.task.group)
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
@@ -829,17 +455,19 @@ class Tick:
         if self.supervisor.stopping or self.report.duplicates:
             return
         now = datetime.now(UTC)
-        followers = self.catalog.followers(job.task.id)
-        decided = [found for task in followers if (found := self._decide_again(task, now)) is not None]
-        if decided:
-            self._enqueue([decision for decision in decided if decision.plan.starts], now)
+        if followers := self.catalog.followers(job.task.id):
+            self._enqueue_anew(followers, now)
         if job.task.catch_up is CatchUp.ALL:
             self._enqueue_rest(job.task, now)
+
+    def _enqueue_anew(self, found: Iterable[Task], now: datetime) -> None:
+        decided = (decide_again(self.context, task, now) for task in found)
+        self._enqueue((decision for decision in decided if decision is not None), now)
 
     def _enqueue_rest(self, task: Task, now: datetime) -> None:
         """The next missed occurrence. Only that: what else may be due again by now is for the next tick, or a task that
         ends quickly would keep this one busy for ever."""
-        again = self._decide_again(task, now)
+        again = decide_again(self.context, task, now)
         if (
             again is not None
             and again.plan.starts
@@ -847,20 +475,40 @@ class Tick:
         ):
             self._enqueue([again], now)
 
+    def _help(self, part: Part, now: datetime) -> Did:
+        """In a process that has got a part of the tasks. What else a tick does stays with the first."""
+        self.context, self.every, self.report = part.context, None, Report(self.report.started_at)
+        received = self.supervisor.received  # between the fork and now
+        with self._new_supervisor(told_twice=True) as self.supervisor:
+            self.supervisor.received = received or self.supervisor.received
+            self.queue = Queue(self.context, self.supervisor, part.slots, self.report.run_ids)
+            try:
+                self._decide_about(part.facts, now)
+            except sqlite3.Error as error:
+                self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
+            self._work()
+        left = [queued.occurrence.task_id for queued in self.queue.waiting]
+        return Did(self.report.due - len(left), list(self.report.run_ids), left, self.supervisor.trouble)
+
+    def _helper_done(self, helper: Helper) -> None:
+        self.queue.full_groups.clear()  # the runs that filled them may have been its own
+        did = helper.did
+        if did is None:
+            self._lost_helper = helper.pid
+            return
+        self.report.due += did.due
+        self.report.run_ids |= dict.fromkeys(did.run_ids)
+        if did.trouble is not None:
+            self.supervisor.put_up_with(did.trouble)  # it is the same database: nothing more is started here either
+        if self.supervisor.may_start:
+            left = (self.catalog.get(task_id) for task_id in did.left)
+            self._enqueue_anew((task for task in left if task is not None), datetime.now(UTC))
+
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
         now = datetime.now(UTC)
-        for queued in self.queue:
+        for queued in self.queue.waiting:
             occurrence = queued.occurrence
             waiting = Unrun(occurrence.at, occurrence.at, 1)
             self._defer(queued.decision.facts, waiting, SkipReason.AT_CAPACITY, occurrence.source, now)
             self.report.deferred.append(occurrence.task_id)
-
-
-def _let_go(candidates: list[Candidate]) -> None:
-    for candidate in candidates:
-        candidate.lock.release()
-
-
-def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:
-    return queued.occurrence.at, -queued.decision.task.priority, queued.occurrence.task_id

@@ -3,14 +3,17 @@ apart to be read at its end."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from lib.errors import TickdownError
+from lib.process import PIPE_BYTES, Child, widen
 from lib.redact import RedactedStream, Redactor
 from lib.runlog import RunLog
 
 MOST_OF_ANSWER = 8 * 1024 * 1024
 _ERROR_LENGTH = 300
+_READ = 1 << 16
 
 
 class Transcript:
@@ -40,7 +43,22 @@ class Transcript:
         except (OSError, TickdownError) as error:
             self._give_up(error)
 
-    def feed(self, stream: int, data: bytes, *, keep: bool) -> None:
+    def read(self, child: Child) -> None:
+        """What is there, up to a pipe's worth: a task that never stops printing must not keep the others waiting."""
+        for output in list(child.open_outputs):
+            for _ in range(PIPE_BYTES // _READ):
+                try:
+                    data = os.read(output, _READ)
+                except BlockingIOError:
+                    break
+                if not data:
+                    child.open_outputs.remove(output)
+                    break
+                if len(data) == _READ:
+                    widen(output)
+                self._feed(output, data, keep=child.stdout is not None)
+
+    def _feed(self, stream: int, data: bytes, *, keep: bool) -> None:
         """Output as it comes; `keep` what must be read as a whole later."""
         if keep:
             said = self._said.setdefault(stream, bytearray())

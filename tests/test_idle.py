@@ -495,6 +495,7 @@ def test_a_tick_with_work_to_do_loads_neither_the_parsers_nor_the_healer(workspa
         "rich",
         "subprocess",
         "lib.heal",
+        "lib.healing",
         "lib.arguments",
     }
     assert "lib.execute" in modules

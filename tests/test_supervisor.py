@@ -54,7 +54,8 @@ def commits_of(db: Database) -> list[str]:
 def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db: Database) -> None:
     done: list[Job] = []
     beside: list[tuple[int, bool]] = []
-    with Supervisor(db, done.append, lambda ends: beside.append((ends, db.connection.in_transaction))) as supervisor:
+    with Supervisor(db, done.append) as supervisor:
+        supervisor.with_ends = lambda ends: beside.append((ends, db.connection.in_transaction))
         supervisor.jobs = [Ending(db, name) for name in "abc"]
         commits = commits_of(db)
         supervisor.wait(0)
@@ -67,7 +68,8 @@ def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_not
     jobs = [Ending(db, "a"), Ending(db, "b", trouble), Ending(db, "c")]
     done: list[Job] = []
     beside: list[int] = []
-    with Supervisor(db, done.append, beside.append) as supervisor:
+    with Supervisor(db, done.append) as supervisor:
+        supervisor.with_ends = beside.append
         supervisor.jobs = list(jobs)
         supervisor.wait(0)
     assert recorded(db) == ["a", "c"]

@@ -15,9 +15,10 @@ from lib.app import App, reject_past_dates, sync_catalog
 from lib.catalog import Catalog
 from lib.closing import edit_file
 from lib.context import Context
+from lib.deciding import Decision, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
-from lib.execute import Execution, new_run
+from lib.execute import Execution
 from lib.governor import Plan, is_spent
 from lib.lock import TaskLock, read_holder
 from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
@@ -26,13 +27,14 @@ from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
+from lib.starting import new_run
 from lib.store import runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
 from lib.terminal import PrintableStream, one_line, printable
 from lib.termination import Termination
-from lib.tick import Decision, Report, Tick, dry_run, hindrance
+from lib.tick import Report, Tick, dry_run
 from lib.times import duration_text, in_words, iso
 from lib.views import Screen, action_word, done, duration_ms, run_json, verdict_line
 from lib.willing import why_no_heal

@@ -8,8 +8,9 @@ from typing import Any
 
 from lib.app import App, facts_as_synced, task_view
 from lib.blackout import Blackout, covering
+from lib.deciding import decide
 from lib.errors import Exit
-from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan
+from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused
 from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason
 from lib.process import boot_id
 from lib.records import record
@@ -18,7 +19,6 @@ from lib.store import runs, tasks
 from lib.store.tasks import Link
 from lib.task import Task
 from lib.terminal import one_line
-from lib.tick import hindrance
 from lib.times import iso, took
 from lib.views import Screen, TaskView, action_word, duration_ms, hint_json, hint_words, run_json, say_duplicates, when
 from lib.wording import reading
@@ -54,7 +54,7 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         view=task_view(task, facts, runs.last_run_of(db, task.id), now),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=tasks.all_links(db).get(task.id.lower(), ()),
-        plan=plan(now, task, facts, boot_id(), hindrance(app.context(db), task, now)),
+        plan=decide(app.context(db), task, facts, now).plan,
         coming=forecast(now, task, facts, boot_id()),
     )
     if screen.as_json:

@@ -104,10 +104,10 @@ def main() -> int:
     import scheduler
 
     if int(share):
-        import lib.tick
+        import lib.helper
 
-        lib.tick.SHARE_BY = int(share)
-        lib.tick.processors = lambda: 2
+        lib.helper.SHARE_BY = int(share)
+        lib.helper.processors = lambda: 2
     return scheduler.main(arguments)
 
 

@@ -1,0 +1,70 @@
+"""What the end of a run comes to: what was tried, the verdict on its task, who is told, and the rows of all that."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lib import messages
+from lib.context import Context
+from lib.governor import is_spent
+from lib.ladder import Circumstances, NoHeal, Verdict, judge, on_probation
+from lib.model import Facts, HealStatus, Rung, RunStatus, Source
+from lib.records import replace
+from lib.redact import Redactor
+from lib.store import heals, runs, tasks
+from lib.store.database import Database
+from lib.task import Task
+
+
+def end_probation(context: Context, task: Task, now: datetime) -> str | None:
+    """Take a heal on probation back, and say what became of it; None if there is none."""
+    facts = tasks.facts(context.db, task.id)
+    if facts is None or facts.probation is None or not on_probation(facts, now):
+        return None
+    from lib import heal
+
+    told = heal.end_probation(context, facts.probation.run_id, now)
+    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED)
+    return told
+
+
+def what_was_tried(
+    db: Database,
+    run_id: str,
+    attempt: int,
+    rung: Rung,
+    redactor: Redactor,
+    no_heal: NoHeal | None,
+    probation: str | None,
+) -> messages.Tried:
+    """For alerts and tickets; `attempt` and `rung` are the last."""
+    return messages.Tried(
+        attempts=[
+            (row["rung"], row["status"], redactor.text(row["note"] or row["error"] or ""))
+            for row in runs.attempts_of(db, run_id)
+            if row["number"] != attempt or row["status"] != RunStatus.RUNNING
+        ],
+        last_rung=rung,
+        heals=heals.of_run(db, run_id),
+        no_heal=no_heal,
+        probation=probation,
+    )
+
+
+def conclude(
+    db: Database, task: Task, ending: runs.Ending, how: Circumstances, told: messages.Tried, now: datetime
+) -> tuple[bool, Verdict | None]:
+    """In the transaction that is going on. False if another process has recorded an end; no verdict on a run that another
+    follows."""
+    facts = tasks.record_of(db, task.id) or Facts(task.id, armed_at=now)
+    outcome, verdict = ending.outcome, None
+    if ending.retry_at is None:
+        is_last = ending.source is not Source.MANUAL and is_spent(task, facts)
+        verdict = judge(task, facts, outcome, now, replace(how, last_of_one_shot=is_last))
+        since = facts.incident_since or verdict.incident_since
+        alert = messages.run_alert(task, verdict, outcome, ending.run_id, ending.summary, since, told)
+        tickets = messages.run_tickets(task, verdict, outcome, ending.run_id, told)
+        ending = replace(ending, verdict=verdict, alerts=[alert] if alert is not None else [], tickets=tickets)
+    note = "It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None
+    ending = replace(ending, note=note, story=messages.story(told, outcome))
+    return runs.finish_run(db.connection, ending, now), verdict

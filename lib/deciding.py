@@ -1,0 +1,50 @@
+"""What is decided about one task: the governor's plan, from its file, the facts and what keeps its agent from starting."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from lib.catalog import load_file
+from lib.context import Context
+from lib.governor import Plan, plan
+from lib.model import Facts, SkipReason
+from lib.process import boot_id
+from lib.records import record
+from lib.runners import find_agent, own_variables
+from lib.spending import left_to_spend
+from lib.store import tasks
+from lib.task import Task
+
+
+@record(frozen=True)
+class Decision:
+    """The pure part of a tick, for one task."""
+
+    task: Task
+    facts: Facts
+    plan: Plan
+
+
+def decide(context: Context, task: Task, facts: Facts, now: datetime) -> Decision:
+    return Decision(task, facts, plan(now, task, facts, boot_id(), hindrance(context, task, now)))
+
+
+def decide_again(context: Context, task: Task, now: datetime) -> Decision | None:
+    """From the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
+    known = context.settings.config.surroundings()
+    file = load_file(context.workspace.root / task.path, context.workspace, known)
+    facts = tasks.facts(context.db, task.id)
+    if file.task is None or facts is None or file.task.id != task.id:
+        return None
+    return decide(context, file.task, facts, now)
+
+
+def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:
+    """What keeps a task of an agent from starting."""
+    if task.agent is None:
+        return None
+    path = own_variables(task, context.settings.environment).get("PATH")
+    if find_agent(context.settings.config.agents[task.agent], context.place, path) is None:
+        return SkipReason.MISSING_AGENT
+    left = left_to_spend(context, task, None, now)
+    return SkipReason.BUDGET_EXCEEDED if left is not None and left <= 0 else None
