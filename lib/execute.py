@@ -585,12 +585,12 @@ class Execution:
             case Start.NOT_OURS:
                 self._finish(self._as_requested(self._last), now)
             case NoHeal():
-                self._go_on_unhealed(started, now, monotonic)
+                self._go_on_unhealed(started, self.heals_used, now, monotonic)
 
-    def _go_on_unhealed(self, why: NoHeal, now: datetime, monotonic: float) -> None:
+    def _go_on_unhealed(self, why: NoHeal, heals_used: int, now: datetime, monotonic: float) -> None:
         assert self._last is not None
         self._transcript.note(f"not healed: {why}")
-        progress = replace(self._progress(now), no_heal=why)
+        progress = replace(self._progress(now), no_heal=why, heals_used=heals_used)
         self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
 
     def _heal_over(self, healing: Healing, outcome: Outcome, now: datetime, monotonic: float) -> None:
@@ -605,8 +605,8 @@ class Execution:
         if not result.whole:  # somebody must look at it before anything else is tried
             self._apply(AskHuman(), self._last, now, monotonic)
         elif (why := healing.healer_trouble(outcome)) is not None:
-            self.heals_used -= 1
-            self._go_on_unhealed(why, now, monotonic)
+            self._go_on_unhealed(why, self.heals_used - 1, now, monotonic)
+            self.heals_used -= 1  # once that is done: it may be tried again
         else:
             step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
             self._apply(step, self._last, now, monotonic)

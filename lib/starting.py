@@ -90,9 +90,12 @@ class Queue:
             for start in starts
             if start.key not in known
         ]
-        self.waiting = sorted(self.waiting + fresh, key=_oldest_then_priority)
-        self._last_start = max((queued.ready_at for queued in self.waiting), default=0.0)
+        self.take(sorted(self.waiting + fresh, key=_oldest_then_priority))
         return len(fresh)
+
+    def take(self, waiting: list[Queued]) -> None:
+        self.waiting = waiting
+        self._last_start = max((queued.ready_at for queued in waiting), default=0.0)
 
     # --- starting ----------------------------------------------------------------------------------------------
 
