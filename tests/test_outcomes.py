@@ -547,7 +547,7 @@ def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(workspace:
         "503?after=900&size=20000": 900,  # the headers stand far before the end of the output
     }  # fmt: skip
     tasks = requests_of(workspace, tools, delays)
-    listed = {task["id"]: task for task in workspace.json("list")}
+    listed = {task["id"]: task for task in workspace.listed()}
     for wanted, delay in delays.items():
         (run,), task = workspace.runs(tasks[wanted]), listed[tasks[wanted]]
         assert (run["status"], run["error_class"], run["source"]) == ("failed", TRANSIENT, "baseline-interval")
@@ -560,7 +560,7 @@ def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(workspace:
 
 def test_trouble_that_stays_is_counted_and_waits_for_its_schedule(workspace: Workspace, tools: Tools) -> None:
     tasks = requests_of(workspace, tools, ["401", "404"])
-    for task in workspace.json("list"):
+    for task in workspace.listed():
         assert (task["state"], task["source"]) == ("active", "baseline-interval")
     for task_id in tasks.values():
         assert workspace.json("show", task_id)["failures"] == 1
