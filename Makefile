@@ -14,9 +14,10 @@ run: $(VENV)/ready
 	@echo
 	$(BIN)/python scheduler.py history --limit 5
 
-# More workers than cores: some tests wait for real time (cron's minute, SIGTERM's grace) and need no processor.
+# More workers than cores: some tests wait for real time (cron's minute, SIGTERM's grace) and need no processor. Without bytecode
+# each of them would translate all tests anew, every time.
 test: $(VENV)/ready-dev
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal
 
 # Real ticks across a change of the clock that really happens: about 5 minutes, so not part of `make test`.
 live: $(VENV)/ready-dev

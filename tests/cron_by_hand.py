@@ -21,7 +21,8 @@ RUN_UP = 4 * 60
 def by_hand(text: str, zone: tzinfo, after: datetime, until: datetime) -> list[datetime]:
     """The occurrences in the window, without its begin and with its end, as UTC instants."""
     line = _line(text)
-    first, last = int(after.timestamp()) // 60 - RUN_UP, int(until.timestamp()) // 60
+    first, last = int(after.timestamp()) // 60, int(until.timestamp()) // 60
+    first -= 0 if line.follows_elapsed_time else RUN_UP  # what was shown before makes no difference to it
     found = []
     reached, *clocks = _clocks(zone, first - 1, last)
     for minute, clock in enumerate(clocks, first):

@@ -136,7 +136,7 @@ class Healing:
         return self.workspace.json("tickets")
 
     def state(self, task_id: str = "job") -> str:
-        return next(task["state"] for task in self.workspace.json("list") if task["id"] == task_id)
+        return next(task["state"] for task in self.workspace.listed() if task["id"] == task_id)
 
     def file(self, name: str) -> str:
         return (self.root / name).read_text()

@@ -20,8 +20,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from lib.app import app_with, task_views
+from lib.config import load_settings
+from lib.store import tasks
 from lib.store.runs import to_run
-from lib.views import run_json
+from lib.views import rejected_json, run_json
+from lib.workspace import find_workspace
 
 PROJECT = Path(__file__).resolve().parent.parent
 SCHEDULER = PROJECT / "scheduler.py"
@@ -29,8 +33,8 @@ PATIENCE = 60.0  # how long a test waits for something that must happen, however
 
 
 def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
-    """The first true answer of the condition."""
-    deadline = time.monotonic() + PATIENCE
+    """The first true answer of the condition; what takes long is looked at less often."""
+    pause, deadline = 0.01, time.monotonic() + PATIENCE
     while True:
         last_look = time.monotonic() >= deadline  # before looking: one look always comes after the deadline
         answer = condition()
@@ -38,7 +42,8 @@ def wait_for(condition: Callable[[], Any], what: str = "") -> Any:
             return answer
         if last_look:
             raise AssertionError(f"did not happen within {PATIENCE} s: {what or condition}")
-        time.sleep(0.02)
+        time.sleep(pause)
+        pause = min(pause * 1.2, 0.1)
 
 
 def alive(pid: int) -> bool:
@@ -156,6 +161,18 @@ class Workspace:
         finally:
             connection.close()
         return [run_json(to_run(row), UTC) for row in rows]
+
+    def listed(self) -> list[dict[str, Any]]:
+        """What `list --json` shows, without starting it."""
+        found, now = find_workspace(str(self.root), {}, PROJECT), datetime.now(UTC)
+        catalog, db = app_with(found, load_settings(found, self.environment)).open(now)
+        try:
+            views = [view.json() for view in task_views(db, catalog, now)]
+            names = {known.path: known.task_id for known in tasks.remembered(db).values()}
+        finally:
+            db.close()
+        document = views + [rejected_json(file, names.get(file.path)) for file in catalog.rejected]
+        return json.loads(json.dumps(document))
 
     def last_run(self, task_id: str) -> dict[str, Any]:
         return self.runs(task_id)[-1]

@@ -294,7 +294,7 @@ def test_a_task_whose_agent_is_not_installed_waits_with_one_alert_and_goes_on_by
     assert workspace.rows("job") == [("skipped", "missing_agent", 1)]
     (text,) = telegram.texts
     assert "job waits: its agent ghost is not installed" in text
-    (task,) = workspace.json("list")
+    (task,) = workspace.listed()
     assert task["state"] == "paused"
     assert "its agent ghost is not installed" in workspace.cli("show", "job").stdout
     assert "its agent" in workspace.cli("why", "job").stdout
@@ -302,7 +302,7 @@ def test_a_task_whose_agent_is_not_installed_waits_with_one_alert_and_goes_on_by
     program(workspace, "no-such-agent", "echo done")
     workspace.tick()
     assert workspace.last_run("job")["status"] == "success"
-    assert workspace.json("list")[0]["state"] == "active" and len(telegram.texts) == 1
+    assert workspace.listed()[0]["state"] == "active" and len(telegram.texts) == 1
 
 
 def test_occurrences_of_a_cron_line_are_skipped_meanwhile_and_share_a_row(workspace: Workspace) -> None:

@@ -148,7 +148,7 @@ def test_after_suspend_after_failures_the_file_itself_says_suspended(workspace: 
     assert "suspended after 2 failures" in telegram.texts[0] and "scheduler.py resume job" in telegram.texts[0]
     again(workspace, "job")
     assert len(workspace.rows("job")) == 2
-    assert workspace.json("list")[0]["state"] == "suspended"
+    assert workspace.listed()[0]["state"] == "suspended"
     assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == [("suspended",)]
 
 

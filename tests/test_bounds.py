@@ -30,7 +30,7 @@ def sources(workspace: Workspace, task_id: str) -> list[str]:
 
 
 def listed(workspace: Workspace) -> dict[str, dict[str, Any]]:
-    return {task["id"]: task for task in workspace.json("list")}
+    return {task["id"]: task for task in workspace.listed()}
 
 
 def ended(workspace: Workspace, task_id: str, ago: str) -> None:

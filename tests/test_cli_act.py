@@ -167,7 +167,7 @@ def test_pause_and_resume_edit_the_file_and_keep_the_rest_of_it(workspace: Works
     assert paused == COMMENTED.replace("maybe\n", "maybe\nenabled: false\ndisabled_reason: paused\n")
     assert path.stat().st_mode & 0o777 == 0o640
     workspace.tick()
-    assert workspace.rows("job") == [] and workspace.json("list")[0]["state"] == "paused"
+    assert workspace.rows("job") == [] and workspace.listed()[0]["state"] == "paused"
     workspace.cli("resume", "job")
     assert path.read_text() == COMMENTED.replace("maybe\n", "maybe\nenabled: true\n")
     workspace.tick()
@@ -178,7 +178,7 @@ def test_a_pause_for_a_time_is_remembered_and_leaves_rows(workspace: Workspace) 
     path = workspace.task("job", schedule=half_past())
     before = path.read_text()
     assert "paused until" in workspace.cli("pause", "job", "--for", "2h").stdout
-    assert path.read_text() == before and workspace.json("list")[0]["state"] == "paused"
+    assert path.read_text() == before and workspace.listed()[0]["state"] == "paused"
     for _ in range(2):
         workspace.move_back("job", "-2 hours")
         workspace.tick()
@@ -222,7 +222,7 @@ def test_resume_clears_the_failures_and_closes_the_tickets(workspace: Workspace)
     assert "auto_suspended" not in path.read_text()
     assert workspace.sql("SELECT failures, closing FROM tasks") == [(0, None)]
     assert workspace.sql("SELECT COUNT(*) FROM tickets WHERE closed_at IS NULL") == [(0,)]
-    assert workspace.json("list")[0]["state"] == "active"
+    assert workspace.listed()[0]["state"] == "active"
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def test_a_skip_after_the_last_run_does_not_let_the_run_be_forgotten(workspace: 
     workspace.move_back("job", "-1 hour")
     workspace.tick()
     workspace.cli("prune")
-    assert workspace.json("list")[0]["last_run"]["status"] == "success"
+    assert workspace.listed()[0]["last_run"]["status"] == "success"
 
 
 def test_the_first_tick_of_a_day_prunes_by_itself(workspace: Workspace) -> None:

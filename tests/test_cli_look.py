@@ -70,6 +70,7 @@ def test_list_json_has_exactly_the_promised_keys(workspace: Workspace) -> None:
     workspace.tick()
     workspace.cli("run", "job")
     (task,) = workspace.json("list")
+    assert workspace.listed() == [task]  # what all other tests look at
     assert list(task) == TASK_KEYS
     assert task["last_run"].keys() >= RUN_KEYS and task["last_run"]["status"] == "success"
     following = datetime.fromisoformat(task["next_run_at"])
@@ -99,6 +100,7 @@ def test_list_filters_by_tag_and_by_state(workspace: Workspace) -> None:
 def test_list_shows_a_rejected_file_and_what_is_wrong_with_it(workspace: Workspace) -> None:
     workspace.write_task("bad", "---\nid: bad\nschedule: 5x\ncommand: 'true'\n---\n")
     (task,) = workspace.json("list")
+    assert workspace.listed() == [task]
     assert task["state"] == "rejected" and task.keys() >= set(TASK_KEYS)
     assert "1 problem: scheduler.py validate tasks/bad.md" in workspace.cli("list").stdout
     assert task["problems"][0].startswith("tasks/bad.md:3: schedule:")

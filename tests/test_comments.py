@@ -95,7 +95,7 @@ def test_no_answer_brings_the_reader_down(text: str, flag: bool) -> None:
 
 
 def unread(workspace: Workspace) -> list[str]:
-    return [comment["text"] for comment in workspace.json("comments") if comment["read_at"] is None]
+    return [text for (text,) in workspace.sql("SELECT text FROM comments WHERE read_at IS NULL ORDER BY id")]
 
 
 def test_skip_keeps_the_next_occurrence_from_running_and_no_other(workspace: Workspace) -> None:
@@ -116,7 +116,7 @@ def test_skip_of_a_one_shot_closes_it(workspace: Workspace) -> None:
     workspace.cli("comment", "job", "/skip")
     workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
-    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "completed"
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.listed()[0]["state"] == "completed"
 
 
 def test_pause_without_an_end_is_written_into_the_file_and_resume_takes_it_back(workspace: Workspace) -> None:
@@ -137,7 +137,7 @@ def test_pause_until_a_time_is_kept_beside_the_schedule(workspace: Workspace) ->
     before = path.read_text()
     workspace.cli("comment", "job", "/pause until tomorrow at 09:00")
     workspace.tick()
-    assert workspace.json("list")[0]["state"] == "paused" and path.read_text() == before
+    assert workspace.listed()[0]["state"] == "paused" and path.read_text() == before
     assert workspace.json("show", "job")["paused_until"] is not None
 
 
@@ -183,7 +183,7 @@ def test_words_that_stay_unread_keep_no_command_waiting(workspace: Workspace) ->
     assert workspace.rows("job") == [("skipped", "comment", 1)] and unread(workspace) == ["please be careful today"]
     workspace.cli("comment", "job", "/pause")
     workspace.tick()
-    assert workspace.json("list")[0]["state"] == "paused"
+    assert workspace.listed()[0]["state"] == "paused"
 
 
 def test_what_a_task_writes_steers_nobody(workspace: Workspace) -> None:
@@ -272,7 +272,7 @@ def test_a_one_shot_that_is_put_off_stays_due(workspace: Workspace) -> None:
     workspace.cli("comment", "job", "after lunch please")
     workspace.sql("UPDATE tasks SET anchored_at = '2026-01-01T00:00:00.000Z', armed_at = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
-    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.json("list")[0]["state"] == "paused"
+    assert ("skipped", "comment", 1) in workspace.rows("job") and workspace.listed()[0]["state"] == "paused"
     workspace.sql("UPDATE tasks SET paused_until = '2026-01-01T00:00:00.000Z'")
     workspace.tick()
     assert workspace.last_run("job")["status"] == "success"
@@ -298,7 +298,7 @@ def test_pause_by_words(workspace: Workspace, until: str | None) -> None:
     path = workspace.task("job", "true", schedule="1h")
     workspace.cli("comment", "job", "we are on holiday")
     workspace.tick()
-    assert workspace.rows("job") == [("skipped", "comment", 1)] and workspace.json("list")[0]["state"] == "paused"
+    assert workspace.rows("job") == [("skipped", "comment", 1)] and workspace.listed()[0]["state"] == "paused"
     assert ("disabled_reason: paused" in path.read_text()) == (until is None)
 
 

@@ -40,42 +40,52 @@ schedules = st.sampled_from(
 )  # fmt: skip
 
 
+# Made once: a strategy that is made anew for every value is also checked anew for every value.
+maybe_moments, maybe_durations = st.none() | moments, st.none() | durations
+zones = st.sampled_from(["UTC", "America/New_York", "Australia/Lord_Howe"]).map(ZoneInfo)
+blackouts = st.sampled_from([[], [], ["22:00-06:00"], ["sat-sun"], ["2026-06-01/2026-06-02", "12:00-13:00"]])
+jitters = st.none() | st.integers(0, 300).map(lambda seconds: seconds * SECOND)
+catch_ups, chains = st.sampled_from(CatchUp), st.sampled_from([{}, {"b": ChainOn.SUCCESS}])
+yes_or_no, failure_counts, boots = st.booleans(), st.integers(0, 20), st.sampled_from([BOOT, "another"])
+maybe_chained = st.none() | st.builds(Chained, moments, st.just("r2"))
+
+
 @st.composite
 def tasks(draw: st.DrawFn) -> Task:
-    zone = ZoneInfo(draw(st.sampled_from(["UTC", "America/New_York", "Australia/Lord_Howe"])))
-    least = draw(st.none() | durations)
-    most = draw(st.none() | durations)
+    zone = draw(zones)
+    least = draw(maybe_durations)
+    most = draw(maybe_durations)
     if least and most and least > most:
         least, most = most, least
-    blackouts = draw(st.sampled_from([[], [], ["22:00-06:00"], ["sat-sun"], ["2026-06-01/2026-06-02", "12:00-13:00"]]))
     return Task(
         id="a", schedule=parse_schedule(draw(schedules), "a", zone), zone=zone, path="tasks/a.md", command="x",
-        catch_up=draw(st.sampled_from(CatchUp)), grace=draw(st.none() | durations), min_interval=least, max_interval=most,
-        jitter=draw(st.none() | st.integers(0, 300).map(lambda seconds: seconds * SECOND)),
-        after=draw(st.sampled_from([{}, {"b": ChainOn.SUCCESS}])), blackout=tuple(map(parse_blackout, blackouts)),
+        catch_up=draw(catch_ups), grace=draw(maybe_durations), min_interval=least, max_interval=most, jitter=draw(jitters),
+        after=draw(chains), blackout=tuple(map(parse_blackout, draw(blackouts))),
     )  # fmt: skip
 
 
 @st.composite
 def hints(draw: st.DrawFn) -> tuple[Hint, ...]:
     found = []
-    if draw(st.booleans()):
-        found.append(Hint(HintKind.INTERVAL, draw(moments), every=draw(durations), until=draw(st.none() | moments)))
-    if draw(st.booleans()):
-        found.append(Hint(HintKind.ONE_SHOT, draw(moments), at=draw(moments), until=draw(st.none() | moments)))
+    if draw(yes_or_no):
+        found.append(Hint(HintKind.INTERVAL, draw(moments), every=draw(durations), until=draw(maybe_moments)))
+    if draw(yes_or_no):
+        found.append(Hint(HintKind.ONE_SHOT, draw(moments), at=draw(moments), until=draw(maybe_moments)))
     return tuple(found)
+
+
+some_hints = hints()
 
 
 @st.composite
 def states(draw: st.DrawFn) -> Facts:
     armed = draw(moments)
-    retry = draw(st.none() | moments)
+    retry = draw(maybe_moments)
     return Facts(
-        "a", armed_at=armed, anchored_at=draw(st.none() | moments), last_occurrence=draw(st.none() | moments),
-        last_end=draw(st.none() | moments), boot_id=draw(st.sampled_from([BOOT, "another"])),
-        paused_until=draw(st.none() | moments), failures=draw(st.integers(0, 20)), deferred=draw(st.none() | moments),
-        retry_at=retry, retry_follows="r1" if retry else None, running=draw(st.booleans()), hints=draw(hints()),
-        chained=draw(st.none() | st.builds(Chained, moments, st.just("r2"))),
+        "a", armed_at=armed, anchored_at=draw(maybe_moments), last_occurrence=draw(maybe_moments), last_end=draw(maybe_moments),
+        boot_id=draw(boots), paused_until=draw(maybe_moments), failures=draw(failure_counts), deferred=draw(maybe_moments),
+        retry_at=retry, retry_follows="r1" if retry else None, running=draw(yes_or_no), hints=draw(some_hints),
+        chained=draw(maybe_chained),
     )  # fmt: skip
 
 
@@ -222,7 +232,7 @@ def written_off(facts: Facts, what: Plan, task: Task, now: datetime) -> Facts:
     return replace(facts, last_occurrence=unrun.last, last_end=last_end, boot_id=BOOT, deferred=None, chained=chained)
 
 
-steps = st.lists(st.tuples(st.integers(0, 7200), hints(), st.none() | moments), min_size=1, max_size=8)
+steps = st.lists(st.tuples(st.integers(0, 7200), some_hints, maybe_moments), min_size=1, max_size=8)
 
 
 @settings(max_examples=150)

@@ -57,7 +57,7 @@ def test_an_interval_hint_takes_the_place_of_the_schedule_until_it_is_cleared(wo
 def test_a_one_shot_hint_is_cleared_when_it_is_used_and_the_schedule_goes_on(workspace: Workspace) -> None:
     schedule = half_past()
     workspace.task("job", schedule=schedule)
-    baseline = workspace.json("list")[0]["next_run_at"]
+    baseline = workspace.listed()[0]["next_run_at"]
     document = workspace.json("hint", "job", "--at", "in 10 minutes")
     assert document["source"] == "ai-oneshot" and document["next_run_at"] == document["hints"][0]["at"]
     later = workspace.json("hint", "job", "--at", "in 3 hours")  # in place of the first one
@@ -66,7 +66,7 @@ def test_a_one_shot_hint_is_cleared_when_it_is_used_and_the_schedule_goes_on(wor
     workspace.tick()
     workspace.tick()
     assert sources(workspace) == ["ai-oneshot"] and kinds(workspace) == []
-    assert workspace.json("list")[0]["next_run_at"] == baseline
+    assert workspace.listed()[0]["next_run_at"] == baseline
 
 
 def test_of_two_hints_the_earlier_counts_and_the_schedule_does_not(workspace: Workspace) -> None:

@@ -41,7 +41,7 @@ def sources(workspace: Workspace, task_id: str = "once") -> list[str]:
 
 
 def state(workspace: Workspace, task_id: str = "once") -> tuple[str, str | None]:
-    (found,) = [task for task in workspace.json("list") if task["id"] == task_id]
+    (found,) = [task for task in workspace.listed() if task["id"] == task_id]
     return found["state"], found["next_run_at"]
 
 
@@ -60,7 +60,7 @@ def test_the_time_is_counted_once_from_the_first_sight_and_never_drifts(workspac
         workspace.task(task_id, schedule=schedule)
     workspace.tick()
     after = datetime.now(UTC)
-    first = {task["id"]: task["next_run_at"] for task in workspace.json("list")}
+    first = {task["id"]: task["next_run_at"] for task in workspace.listed()}
     delay = datetime.fromisoformat(first["delay"]) - timedelta(minutes=90)
     assert before - timedelta(milliseconds=1) <= delay <= after
     assert first["clock"][11:16] == far and before < datetime.fromisoformat(first["clock"]) <= after + timedelta(days=1)
@@ -74,7 +74,7 @@ def test_the_time_is_counted_once_from_the_first_sight_and_never_drifts(workspac
     for task_id in ("delay", "clock"):
         workspace.cli("resume", task_id)
     workspace.tick()
-    assert {task["id"]: task["next_run_at"] for task in workspace.json("list")} == first
+    assert {task["id"]: task["next_run_at"] for task in workspace.listed()} == first
     assert workspace.sql("SELECT * FROM task_runs") == []
 
 
@@ -147,7 +147,7 @@ def test_one_that_is_over_comes_again_only_with_another_schedule(workspace: Work
     assert "another schedule" in workspace.cli("resume", "once", code=1).stderr
     workspace.tick()
     assert workspace.rows("once") == [RAN] and path.read_text() == by_hand
-    assert [task["state"] for task in workspace.json("list")] == ["completed"], "it must not look alive"
+    assert [task["state"] for task in workspace.listed()] == ["completed"], "it must not look alive"
     path.write_text(path.read_text().replace("in 1 hour", "in 2 hours").replace("completed", "by_choice"))
     workspace.tick()
     assert state(workspace)[1] is not None

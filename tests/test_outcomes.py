@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -94,9 +94,23 @@ class Tools:
             argv, env=SURROUNDINGS | {"PATH": os.environ["PATH"], "HOME": str(self.home)} | environment, cwd=self.home,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE,
         )  # fmt: skip
-        output = done.stdout.decode("utf-8", "replace")
+        return self.judged(done.returncode, done.stdout)
+
+    def run_python(self, imports: str, programs: list[str]) -> list[Outcome]:
+        """Programs with the same imports, each forked from a process that has done them."""
+        done = subprocess.run(
+            [sys.executable, "-c", FORKING, imports, *programs], cwd=self.home, stdin=subprocess.DEVNULL,
+            env=SURROUNDINGS | {"PATH": os.environ["PATH"], "HOME": str(self.home)}, stdout=subprocess.PIPE,
+            timeout=PATIENCE * 3, check=True,
+        )  # fmt: skip
+        codes = [int(line) for line in done.stdout.split()]
+        return [self.judged(code, (self.home / str(number)).read_bytes()) for number, code in enumerate(codes)]
+
+    @staticmethod
+    def judged(returncode: int, printed: bytes) -> Outcome:
+        output = printed.decode("utf-8", "replace")
         print(output)  # for whoever looks at a test that fails
-        code, signal = (done.returncode, None) if done.returncode >= 0 else (None, -done.returncode)
+        code, signal = (returncode, None) if returncode >= 0 else (None, -returncode)
         return classify(code, signal, output=output[-SUMMARY:], now=NOW)
 
 
@@ -145,24 +159,38 @@ CLIENTS = {
     "wget -nv": ("wget", "-nv", "--tries=1", "{}"),
     "git": ("git", "ls-remote", "{}/x.git"),
     "git clone": ("git", "clone", "{}/x.git", "cloned"),
-    "urllib": (sys.executable, "-c", "import sys, urllib.request as u; u.urlopen(sys.argv[1]).read()", "{}"),
-    "requests": (sys.executable, "-c", "import sys, requests as r; r.get(sys.argv[1]).raise_for_status()", "{}"),
     "node's fetch": (
         "node", "-e",
         "fetch(process.argv[1]).then(r => { if (!r.ok) throw new Error(`${r.status} ${r.statusText}`) })", "{}",
     ),
     "node's http": ("node", "-e", "require('http').get(process.argv[1])", "{}"),
     "npm": ("npm", "view", "x", "--fetch-retries", "0", "--registry", "{}/"),
-    "pip with an address": (
-        sys.executable, "-m", "pip", "download", "--no-input", "--no-deps", "--retries", "0", "--timeout", "2",
-        "{}/x.tar.gz",
-    ),
-    # With no retries at all pip keeps to itself why an index gave nothing.
-    "pip with an index": (
-        sys.executable, "-m", "pip", "download", "--no-input", "--no-deps", "--retries", "1", "--timeout", "2",
-        "--index-url", "{}/simple", "x",
-    ),
 }  # fmt: skip
+PIP = (
+    "import sys; import pip._internal.commands.download; from pip._internal.cli.main import main",
+    "sys.exit(main(['download', '--no-input', '--no-deps', '--timeout', '2', {}]))",
+)
+# Programs of Python: what they import, and what they do. Imported once: that takes them most of their time.
+PYTHON_CLIENTS = {
+    "urllib": ("import urllib.request as u", "u.urlopen({!r}).read()"),
+    "requests": ("import requests as r", "r.get({!r}).raise_for_status()"),
+    "pip with an address": (PIP[0], PIP[1].format("'--retries', '0', {!r} + '/x.tar.gz'")),
+    # With no retries at all pip keeps to itself why an index gave nothing.
+    "pip with an index": (PIP[0], PIP[1].format("'--retries', '1', '--index-url', {!r} + '/simple', 'x'")),
+}
+# Each in a process of its own all the same, that ends as Python ends: with a traceback, and a code.
+FORKING = """
+import os, sys
+exec(sys.argv[1])
+for number, program in enumerate(sys.argv[2:]):
+    if not os.fork():
+        output = os.open(str(number), os.O_WRONLY | os.O_CREAT, 0o600)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        exec(compile(program, "<string>", "exec"))
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 ALL_STATUSES = {
     "401": AUTH, "403": AUTH, "407": AUTH,
     "408": TRANSIENT, "429": TRANSIENT, "502": TRANSIENT, "503": TRANSIENT, "504": TRANSIENT,
@@ -194,25 +222,39 @@ EXPECTED = {
 
 @pytest.mark.parametrize(
     ("client", "wanted", "kind"),
-    [(client, wanted, kind) for client, cases in EXPECTED.items() for wanted, kind in cases.items()],
+    [(client, wanted, kind) for client in CLIENTS for wanted, kind in EXPECTED[client].items()],
 )
 def test_what_a_client_prints_tells_what_kind_of_trouble_it_is(
     tools: Tools, client: str, wanted: str, kind: ErrorClass
 ) -> None:
-    if "pip" in client and importlib.util.find_spec("pip") is None:
-        pytest.skip("pip is not installed")
     if wanted == "unknown":
         skip_if_every_name_is_known()
     outcome = tools.run(*(word.replace("{}", tools.url(wanted)) for word in CLIENTS[client]))
     assert (outcome.status, outcome.error_class) == (RunStatus.FAILED, kind)
 
 
-def skip_if_every_name_is_known() -> None:
+@pytest.mark.parametrize("client", PYTHON_CLIENTS)
+def test_what_a_client_in_python_prints_tells_what_kind_of_trouble_it_is(tools: Tools, client: str) -> None:
+    if "pip" in client and importlib.util.find_spec("pip") is None:
+        pytest.skip("pip is not installed")
+    expected = {wanted: kind for wanted, kind in EXPECTED[client].items() if wanted != "unknown" or no_name_is_known()}
+    imports, program = PYTHON_CLIENTS[client]
+    outcomes = tools.run_python(imports, [program.format(tools.url(wanted)) for wanted in expected])
+    found = {wanted: (outcome.status, outcome.error_class) for wanted, outcome in zip(expected, outcomes, strict=True)}
+    assert found == {wanted: (RunStatus.FAILED, kind) for wanted, kind in expected.items()}
+
+
+def no_name_is_known() -> bool:
     try:
         socket.getaddrinfo("nonexistent.invalid", 80)
     except OSError:
-        return
-    pytest.skip("here every name has an address")
+        return True
+    return False
+
+
+def skip_if_every_name_is_known() -> None:
+    if not no_name_is_known():
+        pytest.skip("here every name has an address")
 
 
 def test_credentials_that_git_is_refused_with_are_a_matter_of_auth(tools: Tools) -> None:
@@ -471,74 +513,57 @@ def test_every_sign_is_shown_by_an_example_of_its_kind(kind: ErrorClass, source:
 # --- requests, through the command line ----------------------------------------------------------------------------
 
 
-def request(workspace: Workspace, url: str, schedule: str = "manual", more: str = "") -> None:
-    workspace.write_task("call", f"---\nid: call\nschedule: {schedule}\nrun_as: http\nurl: {url}\n{more}---\n")
+def requests_of(workspace: Workspace, tools: Tools, wanted: Iterable[str], more: str = "") -> dict[str, str]:
+    """One tick that makes all of these requests; the task of each."""
+    workspace.config("max_concurrent: 20\n")
+    tasks = {what: f"call-{number}" for number, what in enumerate(wanted)}
+    for what, task_id in tasks.items():
+        workspace.write_task(
+            task_id, f"---\nid: {task_id}\nschedule: 1h\nrun_as: http\nurl: {tools.url(what)}\n{more}---\n"
+        )
+    workspace.tick()
+    return tasks
 
 
-@pytest.mark.parametrize(
-    ("wanted", "kind"),
-    [
-        ("401", AUTH),
-        ("403", AUTH),
-        ("402", BUDGET),
-        ("429?after=120", TRANSIENT),
-        ("503", TRANSIENT),
-        ("mute-503?size=20000", TRANSIENT),
-        ("404", ERROR),
-        ("500", ERROR),
-        ("refused", TRANSIENT),
-        ("empty", TRANSIENT),
-        ("cut", TRANSIENT),
-    ],
-)
-def test_the_status_of_a_request_tells_what_kind_of_trouble_it_is(
-    workspace: Workspace, tools: Tools, wanted: str, kind: ErrorClass
-) -> None:
-    request(workspace, tools.url(wanted))
-    assert workspace.json("run", "call", code=1)["status"] == "failed"
-    (run,) = workspace.history()
-    assert (run["status"], run["error_class"]) == ("failed", kind)
+def test_the_status_of_a_request_tells_what_kind_of_trouble_it_is(workspace: Workspace, tools: Tools) -> None:
+    kinds = {
+        "401": AUTH, "403": AUTH, "402": BUDGET, "429?after=120": TRANSIENT, "503": TRANSIENT, "mute-503?size=20000": TRANSIENT,
+        "404": ERROR, "500": ERROR, "refused": TRANSIENT, "empty": TRANSIENT, "cut": TRANSIENT,
+    }  # fmt: skip
+    tasks = requests_of(workspace, tools, kinds)
+    found = {run["task_id"]: (run["status"], run["error_class"]) for run in workspace.history()}
+    assert found == {tasks[wanted]: ("failed", kind) for wanted, kind in kinds.items()}
+    assert workspace.json("run", tasks["500"], code=1)["status"] == "failed"
 
 
 def test_a_status_that_was_not_expected_is_an_error_though_it_is_a_good_one(workspace: Workspace, tools: Tools) -> None:
-    request(workspace, tools.url("200"), more="expect_status: 404\n")
-    workspace.cli("run", "call", code=1)
-    assert workspace.history()[0]["error_class"] == ERROR
+    requests_of(workspace, tools, ["200"], more="expect_status: 404\n")
+    assert workspace.last_run("call-0")["error_class"] == ERROR
 
 
-@pytest.mark.parametrize(
-    ("wanted", "delay"),
-    [
-        ("503", 300),
-        ("refused", 300),
-        ("429", 300),
-        ("429?after=120", 120),
-        ("503?after=900&size=20000", 900),  # the headers stand far before the end of the output
-    ],
-)
-def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(
-    workspace: Workspace, tools: Tools, wanted: str, delay: int
-) -> None:
-    request(workspace, tools.url(wanted), schedule="1h")
-    workspace.tick()
-    (run,) = workspace.history()
-    assert (run["status"], run["error_class"], run["source"]) == ("failed", TRANSIENT, "baseline-interval")
-    (task,) = workspace.json("list")
-    assert (task["state"], task["source"]) == ("active", "retry")
-    ahead = datetime.fromisoformat(task["next_run_at"]) - datetime.fromisoformat(run["finished_at"])
-    assert abs(ahead - timedelta(seconds=delay)) < timedelta(seconds=30)
-    assert workspace.json("show", "call")["failures"] == 0
+def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(workspace: Workspace, tools: Tools) -> None:
+    delays = {
+        "503": 300, "refused": 300, "429": 300, "429?after=120": 120,
+        "503?after=900&size=20000": 900,  # the headers stand far before the end of the output
+    }  # fmt: skip
+    tasks = requests_of(workspace, tools, delays)
+    listed = {task["id"]: task for task in workspace.listed()}
+    for wanted, delay in delays.items():
+        (run,), task = workspace.runs(tasks[wanted]), listed[tasks[wanted]]
+        assert (run["status"], run["error_class"], run["source"]) == ("failed", TRANSIENT, "baseline-interval")
+        assert (task["state"], task["source"]) == ("active", "retry")
+        ahead = datetime.fromisoformat(task["next_run_at"]) - datetime.fromisoformat(run["finished_at"])
+        assert abs(ahead - timedelta(seconds=delay)) < timedelta(seconds=30)
+        assert workspace.sql("SELECT failures FROM tasks WHERE id = ?", tasks[wanted]) == [(0,)]
+    assert workspace.json("show", "call-0")["failures"] == 0
 
 
-@pytest.mark.parametrize("wanted", ["401", "404"])
-def test_trouble_that_stays_is_counted_and_waits_for_its_schedule(
-    workspace: Workspace, tools: Tools, wanted: str
-) -> None:
-    request(workspace, tools.url(wanted), schedule="1h")
-    workspace.tick()
-    (task,) = workspace.json("list")
-    assert (task["state"], task["source"]) == ("active", "baseline-interval")
-    assert workspace.json("show", "call")["failures"] == 1
+def test_trouble_that_stays_is_counted_and_waits_for_its_schedule(workspace: Workspace, tools: Tools) -> None:
+    tasks = requests_of(workspace, tools, ["401", "404"])
+    for task in workspace.listed():
+        assert (task["state"], task["source"]) == ("active", "baseline-interval")
+    for task_id in tasks.values():
+        assert workspace.json("show", task_id)["failures"] == 1
 
 
 # --- agents --------------------------------------------------------------------------------------------------------

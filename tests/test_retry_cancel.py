@@ -163,7 +163,7 @@ def test_retry_of_a_run_by_hand_leaves_a_one_shot_to_its_time_and_its_pause(work
     workspace.cli("retry", "once")
     assert path.read_text() == paused
     workspace.cli("resume", "once")
-    (task,) = workspace.json("list")
+    (task,) = workspace.listed()
     assert task["state"] == "active" and task["next_run_at"] is not None
     assert [run[:2] for run in runs_of(workspace, "once")] == [("failed", "manual"), ("success", "retry")]
 

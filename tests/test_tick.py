@@ -58,9 +58,9 @@ def test_a_task_that_fails_is_not_due_again_before_its_next_occurrence(workspace
 def test_a_forced_run_uses_up_no_occurrence_and_moves_none(workspace: Workspace) -> None:
     workspace.task("job", schedule=half_past())
     workspace.tick()
-    before = workspace.json("list")[0]["next_run_at"]
+    before = workspace.listed()[0]["next_run_at"]
     workspace.cli("run", "job")
-    assert workspace.json("list")[0]["next_run_at"] == before
+    assert workspace.listed()[0]["next_run_at"] == before
     workspace.move_back("job", "-1 hour")
     workspace.cli("run", "job")
     workspace.tick()
@@ -500,7 +500,7 @@ def test_a_clock_that_was_ahead_is_told_and_resume_goes_on(workspace: Workspace)
     assert "the clock was ahead: tasks wait until" in told
     assert "\njob\n" in told, "and not `often`: an interval counts from now"
     assert workspace.tick().stderr == "", "once a day"
-    (task,) = [task for task in workspace.json("list") if task["id"] == "job"]
+    (task,) = [task for task in workspace.listed() if task["id"] == "job"]
     assert task["next_run_at"] > f"{datetime.now(UTC).year + 1}"
     workspace.cli("resume", "job")
     workspace.move_back("job", "-2 minutes")
@@ -537,7 +537,7 @@ def test_a_pause_outlasts_the_absence_of_its_file(workspace: Workspace) -> None:
     workspace.tick()
     (workspace.root / "kept").rename(path)
     workspace.tick()
-    assert [task["state"] for task in workspace.json("list")] == ["paused"]
+    assert [task["state"] for task in workspace.listed()] == ["paused"]
 
 
 def test_a_tasks_folder_that_leads_out_of_the_workspace_is_rejected(workspace: Workspace) -> None:
@@ -633,7 +633,7 @@ def test_a_dry_run_and_a_list_know_of_an_edit_that_no_tick_has_seen(workspace: W
     before = workspace.sql("SELECT * FROM tasks")
     assert workspace.json("tick", "--dry-run")["decisions"][0]["action"] == "wait"
     assert workspace.json("why", "job")["action"] == "wait"
-    (task,) = workspace.json("list")
+    (task,) = workspace.listed()
     assert datetime.fromisoformat(task["next_run_at"]) > datetime.now(UTC)
     assert workspace.sql("SELECT * FROM tasks") == before
     workspace.tick()

@@ -215,7 +215,7 @@ def no_logs(random: Random, workspace: Workspace) -> None:
     assert '"run_finished"' in workspace.scheduler_log()
 
 
-@kind("no file descriptors left", seeds=2)
+@kind("no file descriptors left", seeds=1)
 def no_descriptors(random: Random, workspace: Workspace) -> None:
     names = tasks_of(random, workspace)
     if random.random() < 0.5:

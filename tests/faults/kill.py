@@ -222,7 +222,7 @@ def prepared(random: Random, workspace: Workspace) -> Iterator[Trial]:
 # --- at any moment -------------------------------------------------------------------------------------------------
 
 
-@kind("tick killed at a random moment", seeds=2)
+@kind("tick killed at a random moment", seeds=1)
 def random_moment(random: Random, workspace: Workspace) -> None:
     with prepared(random, workspace) as trial:
         for _ in range(random.randint(1, 3)):
@@ -265,7 +265,7 @@ def some_of_several(random: Random, workspace: Workspace) -> None:
 SURE = {"begin": 40, "commit": 40, "spawn": 56, "rename": 4, "answer": 2, "fork": 3, "note": 100}
 
 
-@kind("tick killed before or after a transaction", seeds=2)
+@kind("tick killed before or after a transaction", seeds=1)
 def at_a_transaction(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["begin", "commit"]))
 

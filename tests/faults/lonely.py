@@ -16,7 +16,7 @@ Task = Iterator[None]  # what there is to do; and after all, whether it was done
 FEW, MOST = 12, 80  # points that every tick has, and that one with little to do may have
 
 
-@kind("tick with one thing to do killed", seeds=3)
+@kind("tick with one thing to do killed", seeds=2)
 def one_thing(random: Random, workspace: Workspace) -> None:
     with quiet_workspace(random, workspace) as trial:
         thing = random.choice(THINGS)(trial)
