@@ -332,6 +332,23 @@ def comment_json(comment: Comment, zone: tzinfo) -> dict[str, Any]:
     }
 
 
+_MOST_LINES, _MOST_CHARACTERS = 20, 300
+
+
+def command_lines(task: Task, redactor: Redactor) -> list[str]:
+    """What a task runs, line by line as its file has it: on one line it would be another command. Secrets go first: cut
+    in two, none would be known again."""
+    lines = printable(redactor.text(task.what)).rstrip().splitlines() or [""]
+    shown = [
+        line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…" for line in lines[:_MOST_LINES]
+    ]
+    if shown != lines:
+        left = len(lines) - len(shown)
+        more = f"and {left} more line{'s' * (left != 1)}" if left else "cut"
+        shown.append(f"… ({more}: `scheduler.py run {task.id} --dry-run` shows all of it)")
+    return shown
+
+
 def verdict_line(task_id: str, run_id: str, outcome: Outcome, milliseconds: int | None) -> str:
     error = f": {one_line(outcome.error)}" if outcome.error else ""
     return f"{task_id}: {outcome.status} in {took(milliseconds)}{error} (run {run_id})"

@@ -225,6 +225,18 @@ def test_the_attempts_in_show_json_carry_times_with_an_offset_in_the_zone_of_the
         assert datetime.fromisoformat(attempt[name]).utcoffset() == timedelta(hours=5, minutes=30)
 
 
+def test_show_leaves_a_command_of_several_lines_as_it_is(workspace: Workspace) -> None:
+    workspace.task("job", "if true; then\n    echo one\nfi\n")
+    workspace.task("long", "\n".join(["echo " + "x" * 400, *(f"echo {number}" for number in range(25))]))
+    assert (
+        "runs       shell:\n             if true; then\n                 echo one\n             fi\n"
+        in workspace.cli("show", "job").stdout
+    )
+    text = workspace.cli("show", "long").stdout
+    assert "echo 18\n             … (and 6 more lines: `scheduler.py run long --dry-run` shows all of it)" in text
+    assert f"echo {'x' * 294}…\n" in text
+
+
 # --- logs ------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.records import as_dict
+from lib.redact import Redactor
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
@@ -29,6 +30,7 @@ from lib.views import (
     TASK_COLUMNS,
     Screen,
     TaskView,
+    command_lines,
     duration_ms,
     hint_json,
     hint_words,
@@ -126,8 +128,9 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         document["warnings"] = _warnings(catalog, task)
         screen.json(document)
         return Exit.OK
-    for name, value in _facts_rows(view, facts, now):
-        screen.line(f"{name:<10} {value}")
+    for name, value in _facts_rows(view, facts, screen.redactor, now):
+        for number, line in enumerate(value.split("\n")):
+            screen.line(f"{name if number == 0 else '':<10} {line}")
     for warning in _warnings(catalog, task):
         screen.line(f"{'warning':<10} {one_line(warning)}")
     for row in tickets:
@@ -143,7 +146,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     return Exit.OK
 
 
-def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
+def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: datetime) -> list[tuple[str, str]]:
     task = view.task
     state = view.state.value
     if not task.enabled and task.disabled_reason not in (None, state):
@@ -157,7 +160,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
         ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),
-        ("runs", f"{task.run_as}: {one_line(task.what, 120)}"),
+        ("runs", _indented(f"{task.run_as}: ", command_lines(task, redactor))),
         (
             "limits",
             f"timeout {duration_text(task.timeout)}, retries {task.retries}, suspended after {task.suspend_after} failures",
@@ -173,6 +176,10 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     if facts is not None and facts.failures:
         rows.append(("failing", f"{facts.failures} in a row, the first {when(facts.incident_since, now, task.zone)}"))
     return rows
+
+
+def _indented(label: str, lines: list[str]) -> str:
+    return f"{label}{lines[0]}" if len(lines) == 1 else "\n".join([label.rstrip(), *(f"  {line}" for line in lines)])
 
 
 def _agent_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
