@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -139,14 +140,27 @@ def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, 
         return tasks.all_facts(db)
 
 
-def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:
+def task_view(
+    task: Task, facts: Facts | None, last: Run | None, now: datetime, cut_off: Mapping[str, Run] | None = None
+) -> TaskView:
+    """`cut_off` is what the function of this name has found, where that is to be told."""
     state = state_of(now, task, facts)
-    return TaskView(task, state, next_run(now, task, facts, boot_id()), last)
+    dead = cut_off.get(task.id.lower()) if cut_off else None
+    return TaskView(task, state, next_run(now, task, facts, boot_id()), last, dead)
+
+
+def cut_off(db: Database) -> dict[str, Run]:
+    """Runs that say they are going on but have lost their supervisor, by lower-case id of the task."""
+    if not runs.running_runs(db):
+        return {}
+    from lib.recover import dead_runs  # with all that runs need, which is much for `list`
+
+    return {run.task_id.lower(): run for run in dead_runs(db)}
 
 
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
-    facts, last = facts_as_synced(db, catalog, now), runs.last_runs(db)
-    return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now) for task in catalog.tasks]
+    facts, last, dead = facts_as_synced(db, catalog, now), runs.last_runs(db), cut_off(db)
+    return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now, dead) for task in catalog.tasks]
 
 
 def find_run(db: Database, catalog: Catalog, name: str) -> Run:

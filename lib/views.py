@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.model import Comment, Hint, Run, RunStatus, TaskState
+from lib.model import Comment, Hint, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
+from lib.process import boot_id
 from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
     "orphaned": "magenta", "suspended": "red", "rejected": "red", "skipped": "yellow", "missed": "yellow",
-    "paused": "yellow", "cancelled": "yellow",
+    "paused": "yellow", "cancelled": "yellow", "running (cut off)": "magenta",
 }  # fmt: skip
 
 
@@ -134,6 +135,7 @@ class TaskView:
     state: TaskState
     next_run: NextRun
     last_run: Run | None
+    cut_off: Run | None = None  # the run that says it is going on, but nobody looks after it any more
 
     def json(self) -> dict[str, Any]:
         zone = self.task.zone
@@ -156,7 +158,8 @@ class TaskView:
         last_text = "never"
         if last is not None:
             last_text = f"{last.status} {when(last.finished_at or last.started_at, now, self.task.zone)}"
-        return [self.task.id, self.state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
+        state = f"{self.state} (cut off)" if self.cut_off is not None else self.state
+        return [self.task.id, state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
 
     def next_text(self, now: datetime) -> str:
         if self.next_run.at is not None:
@@ -166,6 +169,17 @@ class TaskView:
             return "after this run"
         words = {"reboot": "at the next boot", "manual": "by hand", "after": f"after {', '.join(self.task.after)}"}
         return words.get(self.next_run.source or "", "-")
+
+
+def cut_off_words(run: Run) -> str:
+    """Of a run whose supervisor died without a word."""
+    assert run.owner is not None
+    if run.owner.boot_id != boot_id():
+        gone = "the machine was restarted meanwhile"
+    else:
+        who = "its `scheduler.py run`" if run.source is Source.MANUAL else "its tick"
+        gone = f"{who} (pid {run.owner.pid}) is gone"
+    return f"cut off: {gone}; the next tick takes it over"
 
 
 def action_word(plan: Plan) -> str:
@@ -261,15 +275,22 @@ def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
 RUN_COLUMNS = ("RUN", "TASK", "STATUS", "WHEN", "TOOK", "EXIT", "TRIES", "SOURCE", "NOTE")
 
 
-def runs_table(screen: Screen, runs: Sequence[Run], now: datetime, zone_of: Callable[[Run], tzinfo]) -> None:
-    """With a column for the cost where there is any."""
+def runs_table(
+    screen: Screen,
+    runs: Sequence[Run],
+    now: datetime,
+    zone_of: Callable[[Run], tzinfo],
+    cut_off: Collection[str] = (),
+) -> None:
+    """With a column for the cost where there is any. `cut_off` are ids of runs that nobody looks after any more."""
     dear = any(run.usage.cost_usd is not None for run in runs)
     columns = [*RUN_COLUMNS[:-1], *(["COST"] if dear else []), RUN_COLUMNS[-1]]
     rows = []
     for run in runs:
         cells = run_row(run, now, zone_of(run))
         cost = [usd(run.usage.cost_usd) if run.usage.cost_usd is not None else "-"] if dear else []
-        rows.append([*cells[:-1], *cost, cells[-1]])
+        note = cut_off_words(run) if run.run_id in cut_off else cells[-1]
+        rows.append([*cells[:-1], *cost, note])
     screen.table(columns, rows)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from lib.app import App, check_known, facts_as_synced, find_run, task_view, task_views
+from lib.app import App, check_known, cut_off, facts_as_synced, find_run, task_view, task_views
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
@@ -31,6 +31,7 @@ from lib.views import (
     Screen,
     TaskView,
     command_lines,
+    cut_off_words,
     duration_ms,
     hint_json,
     hint_words,
@@ -89,7 +90,8 @@ def history(app: App, screen: Screen, task_id: str | None, limit: int, status: s
     if screen.as_json:
         screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found])
     elif found:
-        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default))
+        dead = {run.run_id for run in cut_off(db).values()}
+        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default), dead)
     else:
         screen.line("no runs match" if task_id or status or since else "no runs yet")
     return Exit.OK
@@ -118,13 +120,14 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = catalog.find(task_id)
     facts = facts_as_synced(db, catalog, now).get(task.id.lower())
-    view = task_view(task, facts, runs.last_run_of(db, task.id), now)
+    view = task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db))
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
     tickets = list_tickets(db, task.id)
     if screen.as_json:
         document = {**view.json(), **_details_json(task, facts)}
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
         document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
+        document["cut_off"] = view.cut_off is not None
         document["warnings"] = _warnings(catalog, task)
         screen.json(document)
         return Exit.OK
@@ -140,7 +143,8 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         screen.line(f"{'comment':<10} {one_line(comment.author)}: {one_line(comment.text)}")
     if recent:
         screen.line()
-        runs_table(screen, recent, now, lambda run: task.zone)
+        dead = {view.cut_off.run_id} if view.cut_off is not None else ()
+        runs_table(screen, recent, now, lambda run: task.zone, dead)
     if view.last_run is not None:
         _show_attempts(screen, db, view.last_run)
     return Exit.OK
@@ -159,6 +163,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: da
         ("file", one_line(task.path)),
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
+        *([("now", cut_off_words(view.cut_off))] if view.cut_off is not None else []),
         ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),
         ("runs", _indented(f"{task.run_as}: ", command_lines(task, redactor))),
         (

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lib.app import App, facts_as_synced, task_view
+from lib.app import App, cut_off, facts_as_synced, task_view
 from lib.blackout import Blackout, covering
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan
@@ -20,7 +20,18 @@ from lib.task import Task
 from lib.terminal import one_line
 from lib.tick import hindrance
 from lib.times import iso, took
-from lib.views import Screen, TaskView, action_word, duration_ms, hint_json, hint_words, run_json, say_duplicates, when
+from lib.views import (
+    Screen,
+    TaskView,
+    action_word,
+    cut_off_words,
+    duration_ms,
+    hint_json,
+    hint_words,
+    run_json,
+    say_duplicates,
+    when,
+)
 from lib.wording import reading
 from lib.zones import zone_name
 
@@ -51,7 +62,7 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         now=now,
         task=task,
         facts=facts,
-        view=task_view(task, facts, runs.last_run_of(db, task.id), now),
+        view=task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db)),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=tasks.all_links(db).get(task.id.lower(), ()),
         plan=plan(now, task, facts, boot_id(), hindrance(app.context(db), task, now)),
@@ -78,6 +89,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "action": action_word(story.plan),
         "reason": story.plan.reason,
         "now": _now_words(story),
+        "cut_off": story.view.cut_off is not None,
         "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
         "failures": facts.failures,
         "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
@@ -144,7 +156,8 @@ def _decision_words(run: Run, story: _Story) -> str:
         why = "a later run stands for it" if story.task.catch_up is CatchUp.ONCE else "too late to run"
         return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
-        return f"{at}: running since then ({run.source})"
+        dead = story.view.cut_off is not None and story.view.cut_off.run_id == run.run_id
+        return f"{at}: cut off ({run.source})" if dead else f"{at}: running since then ({run.source})"
     error = f": {one_line(run.error, 80)}" if run.error else ""
     tries = f", {run.attempts} tries" if run.attempts > 1 else ""
     return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
@@ -152,6 +165,8 @@ def _decision_words(run: Run, story: _Story) -> str:
 
 def _now_words(story: _Story) -> str:
     task, facts, now, decided = story.task, story.facts, story.now, story.plan
+    if story.view.cut_off is not None:
+        return cut_off_words(story.view.cut_off)
     if not task.enabled or facts.closing is not None:
         reason = facts.closing or task.disabled_reason
         return f"disabled{f' ({reason})' if reason else ''}: no tick starts it"
