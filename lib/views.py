@@ -118,10 +118,14 @@ def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
     """`in 3 min (06:00:00)`: in words, next to the exact time; its zone is named where it is not the machine's."""
     if moment is None:
         return "-"
+    return f"{in_words(moment, now)} ({exactly(moment, now, zone)})"
+
+
+def exactly(moment: datetime, now: datetime, zone: tzinfo) -> str:
     local, today = moment.astimezone(zone), now.astimezone(zone)
     exact = f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
     foreign = zone_name(zone) != zone_name(get_zone(LOCAL))
-    return f"{in_words(moment, now)} ({exact}{f' {local:%Z}' if foreign else ''})"
+    return f"{exact}{f' {local:%Z}' if foreign else ''}"
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------

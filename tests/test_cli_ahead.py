@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -198,6 +199,27 @@ def test_why_tells_of_hints_with_reason_author_and_end(workspace: Workspace) -> 
     assert {candidate["source"] for candidate in story["candidates"]} == {"baseline-cron", "ai-interval"}
     text = workspace.cli("why", "job").stdout
     assert "hint       every 10m, ends in 3 h (" in text and "an interval hint takes the place of the schedule" in text
+
+
+def test_why_tells_what_keeps_the_tasks_before_it_from_ending(workspace: Workspace) -> None:
+    for task_id in ("resting", "idle", "broken", "fails"):
+        workspace.task(task_id, "false" if task_id == "fails" else "true", suspend_after=1)
+    workspace.write_task("unreadable", "---\nid: [\n---\n")
+    workspace.task("last", after=["resting", "idle", "broken", "fails", "nosuch"])
+    workspace.tick()
+    workspace.cli("run", "fails", code=1)
+    workspace.cli("pause", "resting", "--for", "3h")
+    workspace.task("idle", enabled=False)
+    workspace.task("broken", timeout="5x")
+    text = workspace.cli("why", "last").stdout
+    assert re.search(r"resting: paused until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:00)?\b", text)
+    for words in ("idle: disabled\n", "fails: suspended\n",
+                  "broken: its file is rejected: scheduler.py validate tasks/broken.md",
+                  "nosuch: no accepted task has the id 'nosuch'; it may be in the rejected file\n"):  # fmt: skip
+        assert words in text, text
+    assert "still awaited" not in text
+    awaited = {link["task_id"]: link["awaited"] for link in workspace.json("why", "last")["after"]}
+    assert awaited["fails"] == "suspended"
 
 
 def test_why_tells_which_ends_are_still_awaited(workspace: Workspace) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from lib.app import App, cut_off, facts_as_synced, task_view
 from lib.blackout import Blackout, covering
+from lib.catalog import Catalog
+from lib.chains import not_accepted
 from lib.errors import Exit
-from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan
-from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason
+from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan, state_of
+from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
 from lib.records import record
 from lib.schedule import Interval
@@ -26,6 +28,7 @@ from lib.views import (
     action_word,
     cut_off_words,
     duration_ms,
+    exactly,
     hint_json,
     hint_words,
     run_json,
@@ -48,6 +51,7 @@ class _Story:
     view: TaskView
     decisions: list[Run]  # oldest first
     links: Sequence[Link]
+    awaited: Mapping[str, str]  # what keeps those it comes after from ending
     plan: Plan
     coming: Forecast
 
@@ -56,15 +60,17 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     task = catalog.find(task_id)
-    known = facts_as_synced(db, catalog, now).get(task.id.lower())
-    facts = known or Facts(task.id, armed_at=now, boot_id=boot_id())
+    all_facts = facts_as_synced(db, catalog, now)
+    facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
+    links = tasks.all_links(db).get(task.id.lower(), ())
     story = _Story(
         now=now,
         task=task,
         facts=facts,
         view=task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db)),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
-        links=tasks.all_links(db).get(task.id.lower(), ()),
+        links=links,
+        awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
         plan=plan(now, task, facts, boot_id(), hindrance(app.context(db), task, now)),
         coming=forecast(now, task, facts, boot_id()),
     )
@@ -95,7 +101,8 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
         "hints": [hint_json(hint, zone) for hint in facts.hints if hint.live(story.now)],
         "after": [
-            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone)} for link in story.links
+            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone),
+             "awaited": story.awaited[link.upstream] if link.ended_at is None else None} for link in story.links
         ],
         "retry_at": iso(facts.retry_at, zone),
         "candidates": [
@@ -225,8 +232,26 @@ def _failing_words(story: _Story) -> Iterator[str]:
 def _link_words(link: Link, story: _Story) -> str:
     wanted = "" if link.wants == "success" else f" ({link.wants})"
     if link.ended_at is None:
-        return f"{link.upstream}{wanted}: still awaited"
+        return f"{link.upstream}{wanted}: {story.awaited[link.upstream]}"
     return f"{link.upstream}{wanted}: ended {when(link.ended_at, story.now, story.task.zone)}"
+
+
+def _awaited_words(upstream: str, catalog: Catalog, facts: Mapping[str, Facts], now: datetime) -> str:
+    """Whether the end of another task can be expected."""
+    task, known = catalog.get(upstream), facts.get(upstream.lower())
+    if task is None:
+        broken = next((file for file in catalog.rejected if (file.task_id or "").lower() == upstream.lower()), None)
+        if broken is not None:
+            return f"its file is rejected: scheduler.py validate {one_line(broken.path)}"
+        return not_accepted(upstream, catalog.nameless) if catalog.nameless else "there is no such task"
+    state = state_of(now, task, known)
+    if state is TaskState.RUNNING:
+        return "running, its end is awaited"
+    if state is TaskState.ACTIVE:
+        return "still awaited"
+    if known is not None and paused(now, known) and known.paused_until is not None:
+        return f"paused until {exactly(known.paused_until, now, task.zone)}"
+    return state.value
 
 
 def _candidate_lines(story: _Story) -> list[str]:
