@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.model import Comment, Hint, Run, RunStatus, Source, TaskState
+from lib.model import Comment, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
 from lib.process import boot_id
 from lib.records import record
@@ -184,6 +184,11 @@ def cut_off_words(run: Run) -> str:
         who = "its `scheduler.py run`" if run.source is Source.MANUAL else "its tick"
         gone = f"{who} (pid {run.owner.pid}) is gone"
     return f"cut off: {gone}; the next tick takes it over"
+
+
+def probation_words(probation: Probation, now: datetime, zone: tzinfo) -> str:
+    left = f"{probation.left} clean run{'s' * (probation.left != 1)}"
+    return f"healed in run {probation.run_id}; ends after {left}, or {when(probation.until, now, zone)}"
 
 
 def action_word(plan: Plan) -> str:

@@ -222,6 +222,34 @@ def test_why_tells_what_keeps_the_tasks_before_it_from_ending(workspace: Workspa
     assert awaited["fails"] == "suspended"
 
 
+def test_why_tells_what_a_comment_asks_for(workspace: Workspace) -> None:
+    workspace.task("job", schedule="@yearly")
+    workspace.task("due", schedule="1h")
+    workspace.cli("comment", "due", "/skip")
+    assert "now        due, but a comment asks to skip it: /skip\n" in workspace.cli("why", "due").stdout
+    workspace.cli("comment", "job", "/skip")
+    text = workspace.cli("why", "job").stdout
+    assert re.search(r"^comment +\S+, just now .*: /skip$", text, re.MULTILINE), text
+    assert re.search(r"^next .*, baseline-cron: a comment asks to skip it: /skip$", text, re.MULTILINE), text
+    workspace.cli("comment", "job", "/pause until tomorrow at 09:00")
+    workspace.cli("comment", "job", "not on fridays, please")
+    text = workspace.cli("why", "job").stdout
+    assert "baseline-cron: a comment asks to pause it: /pause until tomorrow at 09:00\n" in text
+    assert "not on fridays, please (no agent is there to read it)" in text
+    story = workspace.json("why", "job")
+    assert story["because"].startswith("a comment asks to pause it") and len(story["comments"]) == 3
+
+
+def test_why_of_a_suspended_task_names_the_way_on_and_nothing_that_does_not_matter_now(workspace: Workspace) -> None:
+    workspace.task("job", "false", schedule="1h", suspend_after=1)
+    workspace.tick()
+    text = workspace.cli("why", "job").stdout
+    assert "next       none: it is suspended; go on with: scheduler.py resume job\n" in text
+    assert "1 in a row" in text and "the interval is" not in text
+    workspace.cli("resume", "job")
+    assert "resume" not in workspace.cli("why", "job").stdout
+
+
 def test_why_tells_which_ends_are_still_awaited(workspace: Workspace) -> None:
     workspace.task("a")
     workspace.task("b")

@@ -35,6 +35,7 @@ from lib.views import (
     duration_ms,
     hint_json,
     hint_words,
+    probation_words,
     rejected_json,
     rejected_row,
     run_json,
@@ -196,11 +197,7 @@ def _agent_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     if limits:
         rows.append(("budget", ", ".join(limits)))
     if facts is not None and facts.probation is not None and on_probation(facts, now):
-        probation = facts.probation
-        until = when(probation.until, now, task.zone)
-        rows.append(
-            ("probation", f"healed in run {probation.run_id}; ends after {probation.left} clean runs, or {until}")
-        )
+        rows.append(("probation", probation_words(facts.probation, now, task.zone)))
     return rows
 
 

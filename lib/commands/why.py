@@ -10,13 +10,16 @@ from lib.app import App, cut_off, facts_as_synced, task_view
 from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.chains import not_accepted
+from lib.comments import Action, Wish, understood
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan, state_of
-from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason, TaskState
+from lib.ladder import on_probation
+from lib.model import CatchUp, Comment, DisabledReason, Facts, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
 from lib.records import record
+from lib.remarks import reader_of
 from lib.schedule import Interval
-from lib.store import runs, tasks
+from lib.store import comments, runs, tasks
 from lib.store.tasks import Link
 from lib.task import Task
 from lib.terminal import one_line
@@ -26,11 +29,13 @@ from lib.views import (
     Screen,
     TaskView,
     action_word,
+    comment_json,
     cut_off_words,
     duration_ms,
     exactly,
     hint_json,
     hint_words,
+    probation_words,
     run_json,
     say_duplicates,
     when,
@@ -54,6 +59,9 @@ class _Story:
     awaited: Mapping[str, str]  # what keeps those it comes after from ending
     plan: Plan
     coming: Forecast
+    unread: Sequence[Comment]
+    wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
+    reader: str | None  # the agent that reads the others
 
 
 def why(app: App, screen: Screen, task_id: str) -> Exit:
@@ -63,6 +71,9 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     all_facts = facts_as_synced(db, catalog, now)
     facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
     links = tasks.all_links(db).get(task.id.lower(), ())
+    unread = comments.unread_of(db, task.id)
+    context = app.context(db)
+    reader = reader_of(context, task) if unread else None
     story = _Story(
         now=now,
         task=task,
@@ -71,8 +82,11 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=links,
         awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
-        plan=plan(now, task, facts, boot_id(), hindrance(app.context(db), task, now)),
+        plan=plan(now, task, facts, boot_id(), hindrance(context, task, now)),
         coming=forecast(now, task, facts, boot_id()),
+        unread=unread,
+        wish=_wish_of(unread, task, now),
+        reader=reader.name if reader is not None else None,
     )
     if screen.as_json:
         screen.json(_story_json(story))
@@ -110,7 +124,8 @@ def _story_json(story: _Story) -> dict[str, Any]:
         ],
         "next_run_at": iso(story.coming.next.at, zone),
         "source": story.coming.next.source,
-        "because": story.coming.because,
+        "because": _because(story),
+        "comments": [comment_json(comment, zone) for comment in story.unread],
     }  # fmt: skip
 
 
@@ -130,9 +145,12 @@ def _story_lines(story: _Story) -> Iterator[str]:
     yield ""
     yield from labelled("now", [_now_words(story)])
     yield from labelled("failing", _failing_words(story))
+    if story.facts.probation is not None and on_probation(story.facts, story.now):
+        yield from labelled("probation", [probation_words(story.facts.probation, story.now, task.zone)])
     yield from labelled(
         "hint", [hint_words(hint, task, story.now) for hint in story.facts.hints if hint.live(story.now)]
     )
+    yield from labelled("comment", [_comment_words(comment, story) for comment in story.unread])
     yield from labelled("after", [_link_words(link, story) for link in story.links])
     yield ""
     yield from labelled("could be", _candidate_lines(story))
@@ -197,6 +215,8 @@ def _now_words(story: _Story) -> str:
         start = decided.starts[0]
         if facts.deferred == start.at:
             return f"due since {when(start.at, now, task.zone)}, and waits for a free slot{held}"
+        if story.wish is not None and not story.wish[1].starts:
+            return f"due, but {_asked(story.wish)}{held}"
         return f"due: the next tick starts it ({start.source}){held}"
     if facts.deferred is not None:
         why_so = (
@@ -222,10 +242,11 @@ def _unrun_words(decided: Plan) -> str:
 def _failing_words(story: _Story) -> Iterator[str]:
     facts, zone = story.facts, story.task.zone
     if facts.failures:
-        factor = back_off(facts) if isinstance(story.task.schedule, Interval) else 1
+        grows = isinstance(story.task.schedule, Interval) and not _is_off(story)
+        factor = back_off(facts) if grows else 1
         longer = f"; the interval is ×{factor} until it succeeds" if factor > 1 else ""
         yield f"{facts.failures} in a row, the first {when(facts.incident_since, story.now, zone)}{longer}"
-    if facts.retry_at is not None:
+    if facts.retry_at is not None and not _is_off(story):
         yield f"to be tried again {when(facts.retry_at, story.now, zone)}"
 
 
@@ -281,6 +302,55 @@ def _darkened(candidate: Candidate, story: _Story) -> Blackout | None:
 
 def _next_words(story: _Story) -> str:
     words = story.view.next_text(story.now)
+    if _is_off(story):
+        return f"none: {_because(story)}"
     if story.coming.next.at is None:
-        return f"none: {story.coming.because}" if words == "-" else words
-    return f"{words}, {story.coming.next.source}: {story.coming.because}"
+        return f"none: {_because(story)}" if words == "-" else words
+    return f"{words}, {story.coming.next.source}: {_because(story)}"
+
+
+def _is_off(story: _Story) -> bool:
+    return not story.task.enabled or story.facts.closing is not None
+
+
+def _because(story: _Story) -> str:
+    if _is_off(story):
+        reason = story.facts.closing or story.task.disabled_reason
+        state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else "disabled"
+        command = {DisabledReason.COMPLETED: "run", DisabledReason.FAILED: "retry"}.get(
+            reason or DisabledReason.BY_CHOICE, "resume"
+        )
+        return f"it is {state}; go on with: scheduler.py {command} {story.task.id}"
+    if story.wish is not None:
+        return _asked(story.wish)
+    return story.coming.because
+
+
+# --- comments ---------------------------------------------------------------------------------------------------
+
+_ASKS = {
+    Action.SKIP: "to skip it",
+    Action.PAUSE: "to pause it",
+    Action.RESUME: "to let it go on",
+    Action.RUN: "to run it with the next tick",
+}
+
+
+def _wish_of(unread: Sequence[Comment], task: Task, now: datetime) -> tuple[Comment, Wish] | None:
+    """The last one counts; a pause that is over already asks for nothing."""
+    found = understood(unread, task.zone, now)
+    return found[-1] if found and found[-1][1].reason.startswith("/") else None
+
+
+def _asked(asked: tuple[Comment, Wish]) -> str:
+    comment, wish = asked
+    return f"a comment asks {_ASKS[wish.action]}: {one_line(comment.text)}"
+
+
+def _comment_words(comment: Comment, story: _Story) -> str:
+    said = f"{one_line(comment.author)}, {when(comment.at, story.now, story.task.zone)}: {one_line(comment.text)}"
+    if understood([comment], story.task.zone, story.now):
+        return said
+    if story.reader is None:
+        return f"{said} (no agent is there to read it)"
+    return f"{said} ({story.reader} reads it before the next run)"
