@@ -141,6 +141,31 @@ def test_pause_until_a_time_is_kept_beside_the_schedule(workspace: Workspace) ->
     assert workspace.json("show", "job")["paused_until"] is not None
 
 
+@pytest.mark.parametrize(
+    ("texts", "answers", "status"),
+    [
+        (["/skip", "/pause until tomorrow at 09:00"], ["skip", "pause"], "skipped"),
+        (["/skip", "/skip"], ["skip", "skip"], "skipped"),
+        (["/skip", "/run"], ["skip: no effect, comment 2 came after it", "run"], "success"),
+        (
+            ["/skip", "/pause", "/pause until tomorrow at 09:00", "/resume"],
+            ["skip: no effect, comment 4 came after it", "pause: no effect, comment 4 came after it",
+             "pause: no effect, comment 4 came after it", "resume"],
+            "success",
+        ),
+    ],
+)  # fmt: skip
+def test_each_of_several_comments_has_its_own_outcome(
+    workspace: Workspace, texts: list[str], answers: list[str], status: str
+) -> None:
+    workspace.task("job", schedule="1h")
+    for text in texts:
+        workspace.cli("comment", "job", text)
+    workspace.tick()
+    assert [comment["answer"] for comment in workspace.json("comments")] == answers
+    assert [row[0] for row in workspace.rows("job")] == [status]
+
+
 def test_run_starts_it_with_the_next_tick(workspace: Workspace) -> None:
     workspace.task("job", "true", schedule="0 0 1 1 *")
     workspace.tick()
