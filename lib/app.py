@@ -22,6 +22,7 @@ from lib.redact import Redactor, secrets_in
 from lib.store import files, runs, tasks, ticks
 from lib.store.database import Database
 from lib.task import Task
+from lib.terminal import one_line
 from lib.views import TaskView
 from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
@@ -189,4 +190,21 @@ def check_known(db: Database, catalog: Catalog, task_id: str) -> None:
     if task_id.lower() not in {known.lower() for known in known_ids(catalog)} and not runs.list_runs(
         db, task_id, limit=1
     ):
-        raise unknown_id(task_id, known_ids(catalog))
+        raise unknown_id(task_id, known_ids(catalog), catalog.nameless)
+
+
+def find_task(db: Database, catalog: Catalog, task_id: str) -> Task:
+    """The task of this id; for one that was there before, the error says what became of its file."""
+    try:
+        return catalog.find(task_id)
+    except TickdownError as error:
+        if error.code is not Exit.UNKNOWN_ID:
+            raise
+        before = tasks.remembered(db).get(task_id.lower())
+        if before is not None and catalog.rejects(before.path):
+            advice = f"its file {before.path} is rejected: scheduler.py validate {before.path}"
+        elif runs.list_runs(db, task_id, limit=1):
+            advice = f"its file is gone; `scheduler.py history {task_id}` tells what it did"
+        else:
+            raise
+        raise TickdownError(f"no task {task_id!r}: {one_line(advice, 500)}", Exit.UNKNOWN_ID) from None

@@ -147,7 +147,7 @@ class Catalog:
         for file in self.rejected:  # broken beyond its id: the file's name tells which one is meant
             if file.task_id is None and Path(file.path).stem.lower() == wanted:
                 raise TickdownError("\n".join([f"{one_line(file.path)} is rejected:", *file.errors]))
-        raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id])
+        raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id], self.nameless)
 
     def duplicate_lines(self, only: str | None = None) -> list[str]:
         return [
@@ -157,10 +157,22 @@ class Catalog:
         ]
 
 
-def unknown_id(task_id: str, known: Iterable[str]) -> TickdownError:
+def unknown_id(task_id: str, known: Iterable[str], nameless: int = 0) -> TickdownError:
+    """`nameless` is the number of files whose ids nobody can tell."""
     near = nearest(task_id, known)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; `scheduler.py list` shows all"
-    return TickdownError(f"no task {task_id!r}{hint}", Exit.UNKNOWN_ID)
+    return TickdownError(f"no task {task_id!r}{hint}{_maybe_rejected(nameless)}", Exit.UNKNOWN_ID)
+
+
+def _maybe_rejected(nameless: int) -> str:
+    if not nameless:
+        return ""
+    files = (
+        "1 file is rejected; it may be that one"
+        if nameless == 1
+        else f"{nameless} files are rejected; it may be in one of them"
+    )
+    return f"\n{files}: scheduler.py validate"
 
 
 def catalog_of(

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from lib.app import App, check_known, cut_off, facts_as_synced, find_run, task_view, task_views
+from lib.app import App, check_known, cut_off, facts_as_synced, find_run, find_task, task_view, task_views
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
@@ -119,7 +119,7 @@ def _since(text: str | None, app: App, now: datetime) -> datetime | None:
 def show(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     facts = facts_as_synced(db, catalog, now).get(task.id.lower())
     view = task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db))
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lib.app import App, sync_catalog
+from lib.app import App, find_task, sync_catalog
 from lib.closing import edit_file
 from lib.context import Context
 from lib.errors import Exit, TickdownError
@@ -32,7 +32,7 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     """For a time: remembered beside the schedule. For good: written into the file."""
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     end = _pause_end(task, for_, until, now)
     if not task.enabled:
         reason = task.disabled_reason or "enabled: false"
@@ -69,7 +69,7 @@ def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -
 def resume(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     spent = let_run(app.context(db), task, now)
     message = f"{task.id} is active again; {'what is left of its one run goes on' if spent else 'counted from now'}"
@@ -80,7 +80,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     """For good, but nothing is deleted."""
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     where = _disable(app.context(db), task, DisabledReason.RETIRED, now)
     tasks.retire(db, task.id, now)
@@ -111,7 +111,7 @@ def hint(
 ) -> Exit:
     now = to_milliseconds(datetime.now(UTC))
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     if clear == bool(every or at):
         raise TickdownError("hint: give --every D or --at T (or both), or --clear alone", Exit.USAGE)
     if clear and (for_ or reason):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from lib.app import App, check_known, sync_catalog
+from lib.app import App, check_known, find_task, sync_catalog
 from lib.comments import COMMANDS, LONGEST_COMMENT, looks_like_a_command, plain_wish
 from lib.errors import Exit, TickdownError
 from lib.model import Comment
@@ -22,7 +22,7 @@ from lib.zones import get_zone
 def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     text = app.redactor.text(text.encode("utf-8", "replace").decode()).strip()
     if not text or len(text) > LONGEST_COMMENT:
         raise TickdownError(f"comment: 1 to {LONGEST_COMMENT} characters", Exit.USAGE)

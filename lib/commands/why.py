@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lib.app import App, cut_off, facts_as_synced, task_view
+from lib.app import App, cut_off, facts_as_synced, find_task, task_view
 from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.chains import not_accepted
@@ -67,7 +67,7 @@ class _Story:
 def why(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     all_facts = facts_as_synced(db, catalog, now)
     facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
     links = tasks.all_links(db).get(task.id.lower(), ())
