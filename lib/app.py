@@ -15,7 +15,7 @@ from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
 from lib.idle import fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
-from lib.model import Facts, Run
+from lib.model import ErrorClass, Facts, Run, RunStatus
 from lib.process import boot_id, this_process
 from lib.records import record, replace
 from lib.redact import Redactor, secrets_in
@@ -162,6 +162,25 @@ def cut_off(db: Database) -> dict[str, Run]:
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
     facts, last, dead = facts_as_synced(db, catalog, now), runs.last_runs(db), cut_off(db)
     return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now, dead) for task in catalog.tasks]
+
+
+def transient_since(db: Database, last: Run | None) -> datetime | None:
+    """When a row of failures began that pass by themselves, if the last run is one of them. Not farther back than matters
+    to a person."""
+    if last is None or not _passes(last):
+        return None
+    started = last.started_at
+    for run in runs.list_runs(db, last.task_id, limit=100):
+        if run.status in (RunStatus.SKIPPED, RunStatus.MISSED):
+            continue
+        if not _passes(run):
+            break
+        started = run.started_at
+    return started
+
+
+def _passes(run: Run) -> bool:
+    return run.status is RunStatus.FAILED and run.error_class == ErrorClass.TRANSIENT
 
 
 def find_run(db: Database, catalog: Catalog, name: str) -> Run:

@@ -191,6 +191,15 @@ def probation_words(probation: Probation, now: datetime, zone: tzinfo) -> str:
     return f"healed in run {probation.run_id}; ends after {left}, or {when(probation.until, now, zone)}"
 
 
+def transient_words(
+    last: Run, since: datetime, retry_at: datetime | None, now: datetime, zone: tzinfo, *, ends_here: bool
+) -> str:
+    """Of a failure that passes by itself: nothing is counted, but nothing works either."""
+    again = f"tried again {when(retry_at, now, zone)}" if retry_at is not None else "tried again with its next run"
+    tried = "" if ends_here else f"; {again}"
+    return f"transient ({one_line(last.error or 'no reason known', 80)}) since {exactly(since, now, zone)}{tried}; not counted"
+
+
 def action_word(plan: Plan) -> str:
     """What the next tick does about a task."""
     return "run" if plan.starts else ("skip" if plan.skipped else ("missed" if plan.missed else "wait"))

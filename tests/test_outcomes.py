@@ -530,6 +530,27 @@ def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(
     assert workspace.json("show", "call")["failures"] == 0
 
 
+def test_trouble_that_passes_is_told_as_long_as_it_lasts(workspace: Workspace, tools: Tools) -> None:
+    request(workspace, tools.url("503"), schedule="1h")
+    workspace.tick()
+    workspace.sql(
+        "UPDATE task_runs SET started_at = '2026-01-02T03:04:05.000Z', recorded_at = '2026-01-02T03:04:05.000Z'"
+    )
+    workspace.cli("run", "call", code=1)
+    for command in ("show", "why"):
+        text = workspace.cli(command, "call").stdout
+        assert re.search(
+            r"^failing +transient \(.*503.*\) since 2026-01-02 03:04; tried again in [45] min \(.*\); not counted$",
+            text,
+            re.MULTILINE,
+        ), text
+        assert text.count("tried again") == 1
+    request(workspace, tools.url("200"), schedule="1h")
+    workspace.cli("run", "call")
+    for command in ("show", "why"):
+        assert "transient" not in workspace.cli(command, "call").stdout
+
+
 @pytest.mark.parametrize("wanted", ["401", "404"])
 def test_trouble_that_stays_is_counted_and_waits_for_its_schedule(
     workspace: Workspace, tools: Tools, wanted: str

@@ -10,7 +10,17 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from lib.app import App, check_known, cut_off, facts_as_synced, find_run, find_task, task_view, task_views
+from lib.app import (
+    App,
+    check_known,
+    cut_off,
+    facts_as_synced,
+    find_run,
+    find_task,
+    task_view,
+    task_views,
+    transient_since,
+)
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
@@ -43,6 +53,7 @@ from lib.views import (
     say_duplicates,
     text_block,
     ticket_json,
+    transient_words,
     usd,
     when,
 )
@@ -132,7 +143,13 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         document["warnings"] = _warnings(catalog, task)
         screen.json(document)
         return Exit.OK
-    for name, value in _facts_rows(view, facts, screen.redactor, now):
+    rows = _facts_rows(view, facts, screen.redactor, now)
+    since = transient_since(db, view.last_run)
+    if since is not None and view.last_run is not None:
+        retry_at = facts.retry_at if facts is not None else None
+        words = transient_words(view.last_run, since, retry_at, now, task.zone, ends_here=not task.enabled)
+        rows.append(("failing", words))
+    for name, value in rows:
         for number, line in enumerate(value.split("\n")):
             screen.line(f"{name if number == 0 else '':<10} {line}")
     for warning in _warnings(catalog, task):

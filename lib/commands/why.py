@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lib.app import App, cut_off, facts_as_synced, find_task, task_view
+from lib.app import App, cut_off, facts_as_synced, find_task, task_view, transient_since
 from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.chains import not_accepted
@@ -38,6 +38,7 @@ from lib.views import (
     probation_words,
     run_json,
     say_duplicates,
+    transient_words,
     when,
 )
 from lib.wording import reading
@@ -62,6 +63,7 @@ class _Story:
     unread: Sequence[Comment]
     wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
     reader: str | None  # the agent that reads the others
+    transient_since: datetime | None  # since when it fails with what passes by itself
 
 
 def why(app: App, screen: Screen, task_id: str) -> Exit:
@@ -74,11 +76,12 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     unread = comments.unread_of(db, task.id)
     context = app.context(db)
     reader = reader_of(context, task) if unread else None
+    last = runs.last_run_of(db, task.id)
     story = _Story(
         now=now,
         task=task,
         facts=facts,
-        view=task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db)),
+        view=task_view(task, facts, last, now, cut_off(db)),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=links,
         awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
@@ -87,6 +90,7 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         unread=unread,
         wish=_wish_of(unread, task, now),
         reader=reader.name if reader is not None else None,
+        transient_since=transient_since(db, last),
     )
     if screen.as_json:
         screen.json(_story_json(story))
@@ -112,6 +116,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "cut_off": story.view.cut_off is not None,
         "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
         "failures": facts.failures,
+        "transient_since": iso(story.transient_since, zone),
         "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
         "hints": [hint_json(hint, zone) for hint in facts.hints if hint.live(story.now)],
         "after": [
@@ -246,7 +251,10 @@ def _failing_words(story: _Story) -> Iterator[str]:
         factor = back_off(facts) if grows else 1
         longer = f"; the interval is ×{factor} until it succeeds" if factor > 1 else ""
         yield f"{facts.failures} in a row, the first {when(facts.incident_since, story.now, zone)}{longer}"
-    if facts.retry_at is not None and not _is_off(story):
+    last, since, is_off = story.view.last_run, story.transient_since, _is_off(story)
+    if last is not None and since is not None:
+        yield transient_words(last, since, facts.retry_at, story.now, zone, ends_here=is_off)
+    elif facts.retry_at is not None and not is_off:
         yield f"to be tried again {when(facts.retry_at, story.now, zone)}"
 
 
