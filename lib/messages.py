@@ -187,6 +187,8 @@ def run_tickets(
     if not verdict.tickets:
         return []
     go_on = f"scheduler.py {'retry' if verdict.closing is DisabledReason.FAILED else 'resume'} {task.id}"
+    if verdict.closing is None and task.enabled and TicketKind.NEEDS_HUMAN not in verdict.tickets:
+        go_on = ""  # it has not stopped; whoever shows the ticket knows its number, and whether that is still so
     done = "\n".join(tried.lines(outcome))
     error = f"{outcome.status}: {outcome.error}"
     cause = next((row.cause for row in reversed(tried.heals) if row.cause), None)
@@ -198,7 +200,7 @@ def run_tickets(
         "Tried:",
         done,
         f"See: scheduler.py logs {run_id}",
-        f"Go on with: {go_on}",
+        *([f"Go on with: {go_on}"] if go_on else []),
     ])  # fmt: skip
     titles = {
         TicketKind.TIMEOUT: f"{task.id} did not end within {duration_text(task.timeout)}",

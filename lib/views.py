@@ -339,6 +339,10 @@ def run_note(run: Run) -> str:
     return "; ".join(told) + times
 
 
+def closes_ticket(row: TicketRow) -> str:
+    return f"scheduler.py tickets --close {row.id}"
+
+
 def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
     ticket = row.ticket
     return {
@@ -350,7 +354,7 @@ def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
         "run_id": ticket.run_id,
         "error": ticket.error,
         "tried": ticket.tried.splitlines(),
-        "command": ticket.command or None,
+        "command": ticket.command or (closes_ticket(row) if ticket.task_id else None),
         "opened_at": iso(row.opened_at, zone),
         "updated_at": iso(row.updated_at, zone),
         "closed_at": iso(row.closed_at, zone),

@@ -367,6 +367,23 @@ def test_a_ticket_names_task_run_error_what_was_tried_and_how_to_go_on(workspace
     assert "job is suspended (suspended)" in text and "Go on with: scheduler.py resume job" in text
 
 
+def test_a_ticket_of_a_task_that_has_not_stopped_asks_nobody_to_resume_it(workspace: Workspace) -> None:
+    workspace.task("job", "exit 3", schedule="1h", suspend_after=4)
+    for _ in range(3):
+        workspace.tick()
+        workspace.move_back("job", "-20 days")
+    (ticket,) = workspace.json("tickets")
+    assert (ticket["kind"], ticket["command"]) == ("failing", f"scheduler.py tickets --close {ticket['id']}")
+    text = workspace.cli("tickets").stdout
+    assert "  | It goes on by itself; close with: scheduler.py tickets --close 1\n" in text and "resume" not in text
+    workspace.tick()
+    first, second = workspace.cli("tickets").stdout.split("ticket 2")
+    assert "It is suspended now. Go on with: scheduler.py resume job\n" in first
+    assert second.count("Go on with: scheduler.py resume job\n") == 1
+    workspace.cli("tickets", "--close", "1")
+    assert "--close" not in workspace.cli("tickets", "--all").stdout
+
+
 def test_one_open_ticket_per_task_and_kind_that_a_recovery_only_adds_a_note_to(workspace: Workspace) -> None:
     workspace.task("job", "[ -e well ]", schedule="1h")
     for _ in range(4):

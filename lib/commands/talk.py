@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from lib.app import App, check_known, find_task, sync_catalog
+from lib.app import App, check_known, facts_as_synced, find_task, sync_catalog
 from lib.comments import COMMANDS, LONGEST_COMMENT, looks_like_a_command, plain_wish
 from lib.errors import Exit, TickdownError
-from lib.model import Comment
+from lib.governor import state_of
+from lib.model import Comment, TaskState
 from lib.remarks import reader_of
 from lib.store import comments
-from lib.store.tickets import close_ticket, list_tickets
+from lib.store.tickets import TicketRow, close_ticket, list_tickets
 from lib.terminal import one_line
 from lib.times import iso
-from lib.views import Screen, comment_json, done, text_block, ticket_json, when
+from lib.views import Screen, closes_ticket, comment_json, done, text_block, ticket_json, when
 from lib.workspace import who_am_i
 from lib.zones import get_zone
 
@@ -92,17 +93,32 @@ def tickets(
     if screen.as_json:
         screen.json([ticket_json(row, zone) for row in found])
         return Exit.OK
+    facts = facts_as_synced(db, catalog, now) if found else {}
     for row in found:
         state = (
             f"closed {when(row.closed_at, now, zone)}" if row.closed_at else f"opened {when(row.opened_at, now, zone)}"
         )
         screen.line(f"ticket {row.id}  {one_line(row.ticket.title)} ({row.ticket.kind}), {state}")
-        screen.line(text_block(row.ticket.body))
+        task = catalog.get(row.ticket.task_id or "")
+        body = f"{row.ticket.body}\n{_way_on(row, state_of(now, task, facts.get(task.id.lower())) if task else None)}"
+        screen.line(text_block(body))
         for at, text in row.notes:
             screen.line(f"  {when(at, now, zone)}: {one_line(text)}")
     if not found:
         screen.line("no tickets" if closed_too else "no open tickets")
     return Exit.OK
+
+
+def _way_on(row: TicketRow, state: TaskState | None) -> str:
+    """For tickets of tasks that had not stopped: what is to be done, if anything."""
+    ticket = row.ticket
+    if ticket.command or ticket.task_id is None or row.closed_at is not None:
+        return ""
+    if state in (TaskState.ACTIVE, TaskState.RUNNING):
+        return f"It goes on by itself; close with: {closes_ticket(row)}"
+    if state in (TaskState.SUSPENDED, TaskState.PAUSED):
+        return f"It is {state} now. Go on with: scheduler.py resume {ticket.task_id}"
+    return f"Close with: {closes_ticket(row)}"
 
 
 def _close(app: App, screen: Screen, number: int, note: str | None, now: datetime) -> Exit:
