@@ -221,10 +221,11 @@ def no_audit_alert(path: str, error: str) -> Alert:
 
 
 def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
+    where = "is no file that can be run" if "/" in program else "is not found on the PATH of this scheduler"
     return Alert(
         kind=AlertKind.MISSING_AGENT,
         title=f"{task.id} waits: its agent {agent} is not installed",
-        body=f"{program} is not found on the PATH of this scheduler. The task is paused until it is; nothing else is to be "
+        body=f"{program} {where}. The task is paused until it is; nothing else is to be "
         f"done then. What was due meanwhile: scheduler.py history {task.id}",
         destination=task.notify_to,
         task_id=task.id,

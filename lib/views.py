@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.model import Comment, Hint, Probation, Run, RunStatus, Source, TaskState
+from lib.model import Comment, DisabledReason, Facts, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
 from lib.process import boot_id
 from lib.records import record
@@ -337,6 +337,17 @@ def run_note(run: Run) -> str:
         return f"not run: {run.count} missed"
     told = [text for text in (run.reason or run.error, run.note) if text]
     return "; ".join(told) + times
+
+
+def off_words(task: Task, facts: Facts | None) -> str | None:
+    """Why no tick starts it, and what lets it run again; None if ticks do start it."""
+    closing = facts.closing if facts is not None else None
+    if task.enabled and closing is None:
+        return None
+    reason = closing or task.disabled_reason or DisabledReason.BY_CHOICE
+    state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else "disabled"
+    command = {DisabledReason.COMPLETED: "run", DisabledReason.FAILED: "retry"}.get(reason, "resume")
+    return f"it is {state}; go on with: scheduler.py {command} {task.id}"
 
 
 def closes_ticket(row: TicketRow) -> str:

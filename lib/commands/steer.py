@@ -22,7 +22,7 @@ from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration
-from lib.views import Screen, done, hint_json, hint_words, when
+from lib.views import Screen, done, hint_json, hint_words, off_words, when
 from lib.workspace import who_am_i
 
 LONGEST_REASON = 500
@@ -141,7 +141,7 @@ def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reas
             raise TickdownError(f"--every: {every!r} is shorter than a second", Exit.USAGE)
         given.append(Hint(HintKind.INTERVAL, now, every=interval, until=until, reason=reason, author=author))
     if at is not None:
-        moment = _moment("--at", at, task, now)
+        moment = now if at.strip().lower() == "now" else _moment("--at", at, task, now)
         if until is not None and moment > until:
             raise TickdownError(f"--for: the hint would run out before {at!r}", Exit.USAGE)
         given.append(Hint(HintKind.ONE_SHOT, now, at=moment, until=until, reason=reason, author=author))
@@ -162,7 +162,7 @@ def _say_next(screen: Screen, db: Database, task: Task, message: str, now: datet
     elif coming.next.at is not None:
         message += f"\nnext run {when(coming.next.at, now, task.zone)}, {coming.next.source}: {coming.because}"
     else:
-        message += f"\nno next run: {coming.because}"
+        message += f"\nno next run: {off_words(task, facts) or coming.because}"
     return done(screen, message, document)
 
 

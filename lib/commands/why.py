@@ -14,7 +14,7 @@ from lib.comments import Action, Wish, understood
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, plan, state_of
 from lib.ladder import on_probation
-from lib.model import CatchUp, Comment, DisabledReason, Facts, Run, RunStatus, SkipReason, TaskState
+from lib.model import CatchUp, Comment, Facts, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
 from lib.records import record
 from lib.remarks import reader_of
@@ -35,6 +35,7 @@ from lib.views import (
     exactly,
     hint_json,
     hint_words,
+    off_words,
     probation_words,
     run_json,
     say_duplicates,
@@ -322,13 +323,8 @@ def _is_off(story: _Story) -> bool:
 
 
 def _because(story: _Story) -> str:
-    if _is_off(story):
-        reason = story.facts.closing or story.task.disabled_reason
-        state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else "disabled"
-        command = {DisabledReason.COMPLETED: "run", DisabledReason.FAILED: "retry"}.get(
-            reason or DisabledReason.BY_CHOICE, "resume"
-        )
-        return f"it is {state}; go on with: scheduler.py {command} {story.task.id}"
+    if off := off_words(story.task, story.facts):
+        return off
     if story.wish is not None:
         return _asked(story.wish)
     return story.coming.because
