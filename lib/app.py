@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
 from lib.idle import fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
-from lib.model import Facts, Run
+from lib.model import ErrorClass, Facts, Run, RunStatus
 from lib.process import boot_id, this_process
 from lib.records import record, replace
 from lib.redact import Redactor, secrets_in
 from lib.store import files, runs, tasks, ticks
 from lib.store.database import Database
 from lib.task import Task
+from lib.terminal import one_line
 from lib.views import TaskView
 from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
@@ -139,14 +141,46 @@ def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, 
         return tasks.all_facts(db)
 
 
-def task_view(task: Task, facts: Facts | None, last: Run | None, now: datetime) -> TaskView:
+def task_view(
+    task: Task, facts: Facts | None, last: Run | None, now: datetime, cut_off: Mapping[str, Run] | None = None
+) -> TaskView:
+    """`cut_off` is what the function of this name has found, where that is to be told."""
     state = state_of(now, task, facts)
-    return TaskView(task, state, next_run(now, task, facts, boot_id()), last)
+    dead = cut_off.get(task.id.lower()) if cut_off else None
+    return TaskView(task, state, next_run(now, task, facts, boot_id()), last, dead)
+
+
+def cut_off(db: Database) -> dict[str, Run]:
+    """Runs that say they are going on but have lost their supervisor, by lower-case id of the task."""
+    if not runs.running_runs(db):
+        return {}
+    from lib.recover import dead_runs  # with all that runs need, which is much for `list`
+
+    return {run.task_id.lower(): run for run in dead_runs(db)}
 
 
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
-    facts, last = facts_as_synced(db, catalog, now), runs.last_runs(db)
-    return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now) for task in catalog.tasks]
+    facts, last, dead = facts_as_synced(db, catalog, now), runs.last_runs(db), cut_off(db)
+    return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now, dead) for task in catalog.tasks]
+
+
+def transient_since(db: Database, last: Run | None) -> datetime | None:
+    """When a row of failures began that pass by themselves, if the last run is one of them. Not farther back than matters
+    to a person."""
+    if last is None or not _passes(last):
+        return None
+    started = last.started_at
+    for run in runs.list_runs(db, last.task_id, limit=100):
+        if run.status in (RunStatus.SKIPPED, RunStatus.MISSED):
+            continue
+        if not _passes(run):
+            break
+        started = run.started_at
+    return started
+
+
+def _passes(run: Run) -> bool:
+    return run.status is RunStatus.FAILED and run.error_class == ErrorClass.TRANSIENT
 
 
 def find_run(db: Database, catalog: Catalog, name: str) -> Run:
@@ -175,4 +209,21 @@ def check_known(db: Database, catalog: Catalog, task_id: str) -> None:
     if task_id.lower() not in {known.lower() for known in known_ids(catalog)} and not runs.list_runs(
         db, task_id, limit=1
     ):
-        raise unknown_id(task_id, known_ids(catalog))
+        raise unknown_id(task_id, known_ids(catalog), catalog.nameless)
+
+
+def find_task(db: Database, catalog: Catalog, task_id: str) -> Task:
+    """The task of this id; for one that was there before, the error says what became of its file."""
+    try:
+        return catalog.find(task_id)
+    except TickdownError as error:
+        if error.code is not Exit.UNKNOWN_ID:
+            raise
+        before = tasks.remembered(db).get(task_id.lower())
+        if before is not None and catalog.rejects(before.path):
+            advice = f"its file {before.path} is rejected: scheduler.py validate {before.path}"
+        elif runs.list_runs(db, task_id, limit=1):
+            advice = f"its file is gone; `scheduler.py history {task_id}` tells what it did"
+        else:
+            raise
+        raise TickdownError(f"no task {task_id!r}: {one_line(advice, 500)}", Exit.UNKNOWN_ID) from None

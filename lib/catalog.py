@@ -50,11 +50,16 @@ class TaskFile:
     def is_valid(self) -> bool:
         return self.parsed is not None or self.stored is not None
 
-    def rejected(self, field_name: str, message: str) -> TaskFile:
-        """The same, with a problem that only the other files or the clock show."""
+    def with_problems(self, field_name: str, messages: Iterable[tuple[str, bool]]) -> TaskFile:
+        """The same, with what only the other files or the clock show: messages, and whether each is only a warning. Rejected
+        unless all are."""
         assert self.task is not None
-        problem = Problem(self.task.lines.get(field_name, 1), field_name, message)
-        return replace(self, parsed=None, stored=None, problems=(*self.problems, problem))
+        line = self.task.lines.get(field_name, 1)
+        found = [Problem(line, field_name, message, warning=warning) for message, warning in messages]
+        both = (*self.problems, *found)
+        if all(problem.warning for problem in found):
+            return replace(self, problems=both)
+        return replace(self, parsed=None, stored=None, problems=both)
 
     @property
     def errors(self) -> list[str]:
@@ -115,6 +120,11 @@ class Catalog:
     def rejected(self) -> list[TaskFile]:
         return [file for file in self.files if not file.is_valid]
 
+    @property
+    def nameless(self) -> int:
+        """How many files are so broken that nobody can tell whose they are."""
+        return sum(file.task_id is None for file in self.rejected)
+
     @cached_property
     def duplicates(self) -> dict[str, list[str]]:
         """Ids that more than one file claims, also a file that is rejected for something else."""
@@ -137,7 +147,7 @@ class Catalog:
         for file in self.rejected:  # broken beyond its id: the file's name tells which one is meant
             if file.task_id is None and Path(file.path).stem.lower() == wanted:
                 raise TickdownError("\n".join([f"{one_line(file.path)} is rejected:", *file.errors]))
-        raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id])
+        raise unknown_id(task_id, [file.task_id for file in self.files if file.task_id], self.nameless)
 
     def duplicate_lines(self, only: str | None = None) -> list[str]:
         return [
@@ -147,10 +157,22 @@ class Catalog:
         ]
 
 
-def unknown_id(task_id: str, known: Iterable[str]) -> TickdownError:
+def unknown_id(task_id: str, known: Iterable[str], nameless: int = 0) -> TickdownError:
+    """`nameless` is the number of files whose ids nobody can tell."""
     near = nearest(task_id, known)
     hint = f"; did you mean {' or '.join(near)}?" if near else "; `scheduler.py list` shows all"
-    return TickdownError(f"no task {task_id!r}{hint}", Exit.UNKNOWN_ID)
+    return TickdownError(f"no task {task_id!r}{hint}{_maybe_rejected(nameless)}", Exit.UNKNOWN_ID)
+
+
+def _maybe_rejected(nameless: int) -> str:
+    if not nameless:
+        return ""
+    files = (
+        "1 file is rejected; it may be that one"
+        if nameless == 1
+        else f"{nameless} files are rejected; it may be in one of them"
+    )
+    return f"\n{files}: scheduler.py validate"
 
 
 def catalog_of(
@@ -219,9 +241,9 @@ def _chained(files: list[TaskFile]) -> list[TaskFile]:
         return files
     ids = [file.task_id for file in files if file.task_id]
     usable = [file.task_id for file in files if file.task_id and file.is_valid]
-    problems = chain_problems(after, usable, ids, all_known=len(ids) == len(files))
+    problems = chain_problems(after, usable, ids, len(files) - len(ids))
     return [
-        file.rejected("after", problems[file.task_id.lower()])
+        file.with_problems("after", problems[file.task_id.lower()])
         if file.chained and file.task_id and file.is_valid and file.task_id.lower() in problems
         else file
         for file in files
@@ -240,7 +262,7 @@ def without_past_dates(catalog: Catalog, met: Mapping[str, tuple[str, str]], now
         task = file.task if _date_passed(file, now) else None
         if task is not None and met.get(task.id.lower()) != (task.schedule.text, task.timezone):
             message = f"{task.schedule.text!r} is in the past; give a date to come, or `enabled: false`"
-            file = file.rejected("schedule", message)
+            file = file.with_problems("schedule", [(message, False)])
         files.append(file)
     return replace(catalog, files=tuple(files))
 

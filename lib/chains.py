@@ -11,27 +11,34 @@ _MOST_NAMES = 12  # of a circle, in a message
 
 
 def chain_problems(
-    after: Mapping[str, Collection[str]], usable: Collection[str], ids: Collection[str], *, all_known: bool
-) -> dict[str, str]:
-    """What is wrong with `after`, by lower-case id of the task. `after` are the names that tasks come after, by id; `usable`
-    the ids of all tasks that can run, `ids` those of rejected files too. With `all_known` false there are files whose ids
-    nobody can tell, and a name that is not found may be one of them."""
+    after: Mapping[str, Collection[str]], usable: Collection[str], ids: Collection[str], nameless: int
+) -> dict[str, list[tuple[str, bool]]]:
+    """What is wrong with `after`, and whether it is only a warning, by lower-case id of the task. `after` are the names that
+    tasks come after, by id; `usable` the ids of all tasks that can run, `ids` those of rejected files too. `nameless` is the
+    number of files whose ids nobody can tell: a name that is not found may be in one of them."""
     written = {name.lower(): name for name in usable}
     known = {name.lower() for name in ids}
     links = {task_id.lower(): [name.lower() for name in names] for task_id, names in after.items()}
     graph = {name: [other for other in links.get(name, ()) if other in written] for name in _reached(links, written)}
-    problems = {}
+    problems: dict[str, list[tuple[str, bool]]] = {}
     for cycle in _circles(graph):
         for start, step in enumerate(cycle):
             shown = [cycle[(start + ahead) % len(cycle)] for ahead in range(min(len(cycle), _MOST_NAMES))]
-            problems[step] = _circle_message([written[other] for other in shown], len(cycle))
-    if all_known:
-        near = cache(lambda name: suggestion(name, ids))
-        for task_id, names in after.items():
-            unknown = [name for name in names if name.lower() not in known]
-            if unknown:
-                problems[task_id.lower()] = f"there is no task {unknown[0]!r}{near(unknown[0])}"
+            message = _circle_message([written[other] for other in shown], len(cycle))
+            problems.setdefault(step, []).append((message, False))
+    near = cache(lambda name: suggestion(name, ids))
+    for task_id, names in after.items():
+        unknown = next((name for name in names if name.lower() not in known), None)
+        if unknown is not None:
+            there_is_none = (f"there is no task {unknown!r}{near(unknown)}", False)
+            problem = (not_accepted(unknown, nameless), True) if nameless else there_is_none
+            problems.setdefault(task_id.lower(), []).append(problem)
     return problems
+
+
+def not_accepted(name: str, nameless: int) -> str:
+    where = "the rejected file" if nameless == 1 else f"one of the {nameless} rejected files"
+    return f"no accepted task has the id {name!r}; it may be in {where}"
 
 
 def _reached(links: Mapping[str, list[str]], written: Collection[str]) -> set[str]:

@@ -77,6 +77,23 @@ def understood(comments: Sequence[Comment], zone: tzinfo, now: datetime) -> list
     return found
 
 
+def outcomes(read: Sequence[Comment], wish: Wish, zone: tzinfo, now: datetime) -> dict[int, str]:
+    """What came of comments that were read together, by their numbers. The last plain command counts: an earlier one got
+    what it asked for only if that was to skip the run, and it did not run. Other words had one answer together."""
+    found = dict.fromkeys((comment.id for comment in read), _answer(wish))
+    for comment, asked in understood(read[:-1], zone, now):
+        same = asked.action is wish.action and wish.action is not Action.PAUSE
+        if same or (asked.action is Action.SKIP and not wish.starts):
+            found[comment.id] = _answer(asked)
+        else:
+            found[comment.id] = f"{asked.action}: no effect, comment {read[-1].id} came after it"
+    return found
+
+
+def _answer(wish: Wish) -> str:
+    return f"{wish.action}: {wish.reason}" if wish.reason and not wish.reason.startswith("/") else wish.action.value
+
+
 def looks_like_a_command(text: str) -> bool:
     return text.lstrip().startswith("/")
 

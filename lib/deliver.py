@@ -206,7 +206,10 @@ def _units(text: str) -> int:
 
 
 def _first_line(alert: Alert) -> str:
-    return next((line for line in alert.body.splitlines() if line.strip()), "")
+    """Beside the title, which names the file of a problem already."""
+    line = next((line for line in alert.body.splitlines() if line.strip()), "")
+    path, rejected, _ = alert.title.partition(" is rejected")
+    return f"line {line.removeprefix(f'{path}:')}" if rejected and line.startswith(f"{path}:") else line
 
 
 def _indented(text: str) -> str:

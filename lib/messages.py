@@ -187,6 +187,8 @@ def run_tickets(
     if not verdict.tickets:
         return []
     go_on = f"scheduler.py {'retry' if verdict.closing is DisabledReason.FAILED else 'resume'} {task.id}"
+    if verdict.closing is None and task.enabled and TicketKind.NEEDS_HUMAN not in verdict.tickets:
+        go_on = ""  # it has not stopped; whoever shows the ticket knows its number, and whether that is still so
     done = "\n".join(tried.lines(outcome))
     error = f"{outcome.status}: {outcome.error}"
     cause = next((row.cause for row in reversed(tried.heals) if row.cause), None)
@@ -198,7 +200,7 @@ def run_tickets(
         "Tried:",
         done,
         f"See: scheduler.py logs {run_id}",
-        f"Go on with: {go_on}",
+        *([f"Go on with: {go_on}"] if go_on else []),
     ])  # fmt: skip
     titles = {
         TicketKind.TIMEOUT: f"{task.id} did not end within {duration_text(task.timeout)}",
@@ -219,10 +221,11 @@ def no_audit_alert(path: str, error: str) -> Alert:
 
 
 def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
+    where = "is no file that can be run" if "/" in program else "is not found on the PATH of this scheduler"
     return Alert(
         kind=AlertKind.MISSING_AGENT,
         title=f"{task.id} waits: its agent {agent} is not installed",
-        body=f"{program} is not found on the PATH of this scheduler. The task is paused until it is; nothing else is to be "
+        body=f"{program} {where}. The task is paused until it is; nothing else is to be "
         f"done then. What was due meanwhile: scheduler.py history {task.id}",
         destination=task.notify_to,
         task_id=task.id,

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from lib import messages
 from lib.agents import Agent, Purpose
 from lib.closing import write_closing
-from lib.comments import Action, Wish, understood, wish_from
+from lib.comments import Action, Wish, outcomes, understood, wish_from
 from lib.context import Context
 from lib.governor import is_spent
 from lib.model import Comment, DisabledReason, Rung, RunStatus, Source
@@ -67,8 +67,7 @@ def act_on(
 ) -> bool:
     """What was wished takes effect and the comments are read, in the caller's transaction. False if somebody else was
     faster with them."""
-    answer = f"{wish.action}: {wish.reason}" if wish.reason and not wish.reason.startswith("/") else wish.action.value
-    if not comments.mark_read(connection, read, answer, now):
+    if not comments.mark_read(connection, outcomes(read, wish, task.zone, now), now):
         return False
     if wish.action is Action.PAUSE:
         if wish.until is not None:

@@ -77,7 +77,7 @@ def obey(context: Context, task: Task, comment: Comment, wish: Wish, now: dateti
             let_run(context, task, now, lambda connection: act_on(connection, task, [comment], wish, now))
         case Action.PAUSE | Action.RUN if not task.enabled:
             with context.db.transaction() as connection:
-                comments.mark_read(connection, [comment], f"{wish.action}: it is disabled, nothing was done", now)
+                comments.mark_read(connection, {comment.id: f"{wish.action}: it is disabled, nothing was done"}, now)
         case Action.RUN:
             moment = to_milliseconds(now)
             hint = Hint(HintKind.ONE_SHOT, moment, at=moment, reason="/run", author=comment.author)

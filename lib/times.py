@@ -105,8 +105,23 @@ def parse_clock(text: str) -> time:
     """A time of day: `9:00` or `09:00`."""
     match = re.fullmatch(r"([0-9]{1,2}):([0-9]{2})", text)
     if match is None or int(match[1]) > 23 or int(match[2]) > 59:
-        raise ValueError(f"{text!r} is not a time of day; write hours and minutes from 00:00 to 23:59")
+        meant = _meant(text)
+        near = f"; did you mean {meant:%H:%M}?" if meant is not None else ""
+        raise ValueError(f"{text!r} is not a time of day; write hours and minutes from 00:00 to 23:59{near}")
     return time(int(match[1]), int(match[2]))
+
+
+def _meant(text: str) -> time | None:
+    """What `9`, `9am` and `9:30pm` stand for. They are only suggested: whether `at 9` is in the evening is a guess."""
+    match = re.fullmatch(r"([0-9]{1,2})(?:[:.]([0-9]{2}))?(am|pm)?", text)
+    if match is None:
+        return None
+    hour, minute = int(match[1]), int(match[2] or 0)
+    if match[3]:
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if match[3] == "pm" else 0)
+    return time(hour, minute) if hour <= 23 and minute <= 59 else None
 
 
 def parse_moment(text: str, zone: tzinfo, now: datetime) -> datetime:

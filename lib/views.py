@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.model import Comment, Hint, Run, RunStatus, TaskState
+from lib.model import Comment, DisabledReason, Facts, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
+from lib.process import boot_id
 from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
     "orphaned": "magenta", "suspended": "red", "rejected": "red", "skipped": "yellow", "missed": "yellow",
-    "paused": "yellow", "cancelled": "yellow",
+    "paused": "yellow", "cancelled": "yellow", "running (cut off)": "magenta",
 }  # fmt: skip
 
 
@@ -117,10 +118,14 @@ def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
     """`in 3 min (06:00:00)`: in words, next to the exact time; its zone is named where it is not the machine's."""
     if moment is None:
         return "-"
+    return f"{in_words(moment, now)} ({exactly(moment, now, zone)})"
+
+
+def exactly(moment: datetime, now: datetime, zone: tzinfo) -> str:
     local, today = moment.astimezone(zone), now.astimezone(zone)
     exact = f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"
     foreign = zone_name(zone) != zone_name(get_zone(LOCAL))
-    return f"{in_words(moment, now)} ({exact}{f' {local:%Z}' if foreign else ''})"
+    return f"{exact}{f' {local:%Z}' if foreign else ''}"
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------
@@ -134,6 +139,7 @@ class TaskView:
     state: TaskState
     next_run: NextRun
     last_run: Run | None
+    cut_off: Run | None = None  # the run that says it is going on, but nobody looks after it any more
 
     def json(self) -> dict[str, Any]:
         zone = self.task.zone
@@ -156,7 +162,8 @@ class TaskView:
         last_text = "never"
         if last is not None:
             last_text = f"{last.status} {when(last.finished_at or last.started_at, now, self.task.zone)}"
-        return [self.task.id, self.state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
+        state = f"{self.state} (cut off)" if self.cut_off is not None else self.state
+        return [self.task.id, state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
 
     def next_text(self, now: datetime) -> str:
         if self.next_run.at is not None:
@@ -166,6 +173,31 @@ class TaskView:
             return "after this run"
         words = {"reboot": "at the next boot", "manual": "by hand", "after": f"after {', '.join(self.task.after)}"}
         return words.get(self.next_run.source or "", "-")
+
+
+def cut_off_words(run: Run) -> str:
+    """Of a run whose supervisor died without a word."""
+    assert run.owner is not None
+    if run.owner.boot_id != boot_id():
+        gone = "the machine was restarted meanwhile"
+    else:
+        who = "its `scheduler.py run`" if run.source is Source.MANUAL else "its tick"
+        gone = f"{who} (pid {run.owner.pid}) is gone"
+    return f"cut off: {gone}; the next tick takes it over"
+
+
+def probation_words(probation: Probation, now: datetime, zone: tzinfo) -> str:
+    left = f"{probation.left} clean run{'s' * (probation.left != 1)}"
+    return f"healed in run {probation.run_id}; ends after {left}, or {when(probation.until, now, zone)}"
+
+
+def transient_words(
+    last: Run, since: datetime, retry_at: datetime | None, now: datetime, zone: tzinfo, *, ends_here: bool
+) -> str:
+    """Of a failure that passes by itself: nothing is counted, but nothing works either."""
+    again = f"tried again {when(retry_at, now, zone)}" if retry_at is not None else "tried again with its next run"
+    tried = "" if ends_here else f"; {again}"
+    return f"transient ({one_line(last.error or 'no reason known', 80)}) since {exactly(since, now, zone)}{tried}; not counted"
 
 
 def action_word(plan: Plan) -> str:
@@ -261,15 +293,22 @@ def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
 RUN_COLUMNS = ("RUN", "TASK", "STATUS", "WHEN", "TOOK", "EXIT", "TRIES", "SOURCE", "NOTE")
 
 
-def runs_table(screen: Screen, runs: Sequence[Run], now: datetime, zone_of: Callable[[Run], tzinfo]) -> None:
-    """With a column for the cost where there is any."""
+def runs_table(
+    screen: Screen,
+    runs: Sequence[Run],
+    now: datetime,
+    zone_of: Callable[[Run], tzinfo],
+    cut_off: Collection[str] = (),
+) -> None:
+    """With a column for the cost where there is any. `cut_off` are ids of runs that nobody looks after any more."""
     dear = any(run.usage.cost_usd is not None for run in runs)
     columns = [*RUN_COLUMNS[:-1], *(["COST"] if dear else []), RUN_COLUMNS[-1]]
     rows = []
     for run in runs:
         cells = run_row(run, now, zone_of(run))
         cost = [usd(run.usage.cost_usd) if run.usage.cost_usd is not None else "-"] if dear else []
-        rows.append([*cells[:-1], *cost, cells[-1]])
+        note = cut_off_words(run) if run.run_id in cut_off else cells[-1]
+        rows.append([*cells[:-1], *cost, note])
     screen.table(columns, rows)
 
 
@@ -300,6 +339,21 @@ def run_note(run: Run) -> str:
     return "; ".join(told) + times
 
 
+def off_words(task: Task, facts: Facts | None) -> str | None:
+    """Why no tick starts it, and what lets it run again; None if ticks do start it."""
+    closing = facts.closing if facts is not None else None
+    if task.enabled and closing is None:
+        return None
+    reason = closing or task.disabled_reason or DisabledReason.BY_CHOICE
+    state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else "disabled"
+    command = {DisabledReason.COMPLETED: "run", DisabledReason.FAILED: "retry"}.get(reason, "resume")
+    return f"it is {state}; go on with: scheduler.py {command} {task.id}"
+
+
+def closes_ticket(row: TicketRow) -> str:
+    return f"scheduler.py tickets --close {row.id}"
+
+
 def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
     ticket = row.ticket
     return {
@@ -311,7 +365,7 @@ def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
         "run_id": ticket.run_id,
         "error": ticket.error,
         "tried": ticket.tried.splitlines(),
-        "command": ticket.command or None,
+        "command": ticket.command or (closes_ticket(row) if ticket.task_id else None),
         "opened_at": iso(row.opened_at, zone),
         "updated_at": iso(row.updated_at, zone),
         "closed_at": iso(row.closed_at, zone),
@@ -330,6 +384,23 @@ def comment_json(comment: Comment, zone: tzinfo) -> dict[str, Any]:
         "read_at": iso(comment.read_at, zone),
         "answer": comment.answer,
     }
+
+
+_MOST_LINES, _MOST_CHARACTERS = 20, 300
+
+
+def command_lines(task: Task, redactor: Redactor) -> list[str]:
+    """What a task runs, line by line as its file has it: on one line it would be another command. Secrets go first: cut
+    in two, none would be known again."""
+    lines = printable(redactor.text(task.what)).rstrip().splitlines() or [""]
+    shown = [
+        line if len(line) <= _MOST_CHARACTERS else f"{line[: _MOST_CHARACTERS - 1]}…" for line in lines[:_MOST_LINES]
+    ]
+    if shown != lines:
+        left = len(lines) - len(shown)
+        more = f"and {left} more line{'s' * (left != 1)}" if left else "cut"
+        shown.append(f"… ({more}: `scheduler.py run {task.id} --dry-run` shows all of it)")
+    return shown
 
 
 def verdict_line(task_id: str, run_id: str, outcome: Outcome, milliseconds: int | None) -> str:

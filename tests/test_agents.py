@@ -284,6 +284,14 @@ def test_validate_does_not_warn_of_others(workspace: Workspace, command: str) ->
 # --- an agent that is not there --------------------------------------------------------------------------------------
 
 
+def test_an_agent_by_its_path_is_not_missed_on_the_path_variable(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace, "agents: {ghost: [/no-such-agent]}\n")
+    agent_task(workspace, run_as="ghost")
+    workspace.tick()
+    (text,) = telegram.texts
+    assert "/no-such-agent is no file that can be run. The task is paused" in text
+
+
 def test_a_task_whose_agent_is_not_installed_waits_with_one_alert_and_goes_on_by_itself(
     workspace: Workspace, telegram: Telegram
 ) -> None:

@@ -317,10 +317,28 @@ def test_circles_and_names_that_nobody_has_are_rejected_and_nobody_else_is(works
     workspace.task("b")  # the circle is opened
     workspace.write_task("unreadable", "---\nid: [\n---\n")  # and somebody may be called `outsid` after all
     output = workspace.cli("validate", code=1).stdout
-    assert "tasks/a.md" not in output and "tasks/typo.md" not in output and "tasks/x.md" in output
+    assert "tasks/a.md" not in output and "tasks/x.md" in output
+    maybe = "after: no accepted task has the id 'outsid'; it may be in the rejected file"
+    assert f"tasks/typo.md:5: warning: {maybe}\n" in output
     workspace.cli("run", "b")
     workspace.tick()
     assert workspace.rows("a") == workspace.rows("below") == [RAN]
+
+
+def test_a_circle_does_not_hide_a_name_that_nobody_has(workspace: Workspace) -> None:
+    workspace.task("c1", after="c2")
+    workspace.task("c2", after=["c1", "nosuch"])
+    assert workspace.cli("validate", code=1).stdout.splitlines() == [
+        "tasks/c1.md:5: after: goes in a circle: c1 → c2 → c1 (each starts after the next)",
+        "tasks/c2.md:5: after: goes in a circle: c2 → c1 → c2 (each starts after the next)",
+        "tasks/c2.md:5: after: there is no task 'nosuch'",
+        "2 files, 3 problems",
+    ]
+    for name in ("one", "two"):
+        workspace.write_task(name, "---\nid: [\n---\n")
+    output = workspace.cli("validate", code=1).stdout
+    warning = "after: no accepted task has the id 'nosuch'; it may be in one of the 2 rejected files"
+    assert "tasks/c2.md:5: after: goes in a circle" in output and f"tasks/c2.md:5: warning: {warning}\n" in output
 
 
 def test_another_after_counts_from_when_it_was_seen(workspace: Workspace) -> None:

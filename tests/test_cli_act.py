@@ -113,6 +113,27 @@ def test_run_dry_run_shows_the_command_and_runs_nothing(workspace: Workspace) ->
     assert not (workspace.root / "ran").exists() and workspace.history() == []
 
 
+def test_the_command_of_a_dry_run_can_be_pasted(workspace: Workspace) -> None:
+    """Several lines stay several lines, however long they are."""
+    command = (
+        "cd \"$WHERE\"\nif true; then\n    printf '%s\\n' one\nfi  # " + "x" * 600 + "\ncat <<END\n  two  three\nEND\n"
+    )
+    workspace.task("job", command, env={"WHERE": "/"})
+    output = workspace.cli("run", "job", "--dry-run").stdout
+    pasted = output.removeprefix("would run  ").partition("\nin         ")[0]
+    done = subprocess.run(["sh", "-c", pasted], capture_output=True, text=True, env={"WHERE": "/"})
+    assert done.stdout == "one\n  two  three\n", output
+    assert "note " not in output
+
+
+def test_the_command_of_a_dry_run_does_nothing_to_the_terminal_and_says_what_it_left_out(workspace: Workspace) -> None:
+    workspace.task("job", "printf '\x1b[2J'\necho \x07 two")
+    output = workspace.cli("run", "job", "--dry-run").stdout
+    assert "\x1b" not in output and "\x07" not in output
+    assert "control characters, which are left out here; --json has them all" in output
+    assert workspace.json("run", "job", "--dry-run")["argv"][-1] == "printf '\x1b[2J'\necho \x07 two"
+
+
 def test_heal_without_a_healer_says_so_and_runs_all_the_same(workspace: Workspace) -> None:
     workspace.task("job", "touch ran")
     told = workspace.cli("run", "job", "--heal").stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
@@ -198,6 +199,55 @@ def test_why_tells_of_hints_with_reason_author_and_end(workspace: Workspace) -> 
     assert {candidate["source"] for candidate in story["candidates"]} == {"baseline-cron", "ai-interval"}
     text = workspace.cli("why", "job").stdout
     assert "hint       every 10m, ends in 3 h (" in text and "an interval hint takes the place of the schedule" in text
+
+
+def test_why_tells_what_keeps_the_tasks_before_it_from_ending(workspace: Workspace) -> None:
+    for task_id in ("resting", "idle", "broken", "fails"):
+        workspace.task(task_id, "false" if task_id == "fails" else "true", suspend_after=1)
+    workspace.write_task("unreadable", "---\nid: [\n---\n")
+    workspace.task("last", after=["resting", "idle", "broken", "fails", "nosuch"])
+    workspace.tick()
+    workspace.cli("run", "fails", code=1)
+    workspace.cli("pause", "resting", "--for", "3h")
+    workspace.task("idle", enabled=False)
+    workspace.task("broken", timeout="5x")
+    text = workspace.cli("why", "last").stdout
+    assert re.search(r"resting: paused until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:00)?\b", text)
+    for words in ("idle: disabled\n", "fails: suspended\n",
+                  "broken: its file is rejected: scheduler.py validate tasks/broken.md",
+                  "nosuch: no accepted task has the id 'nosuch'; it may be in the rejected file\n"):  # fmt: skip
+        assert words in text, text
+    assert "still awaited" not in text
+    awaited = {link["task_id"]: link["awaited"] for link in workspace.json("why", "last")["after"]}
+    assert awaited["fails"] == "suspended"
+
+
+def test_why_tells_what_a_comment_asks_for(workspace: Workspace) -> None:
+    workspace.task("job", schedule="@yearly")
+    workspace.task("due", schedule="1h")
+    workspace.cli("comment", "due", "/skip")
+    assert "now        due, but a comment asks to skip it: /skip\n" in workspace.cli("why", "due").stdout
+    workspace.cli("comment", "job", "/skip")
+    text = workspace.cli("why", "job").stdout
+    assert re.search(r"^comment +\S+, just now .*: /skip$", text, re.MULTILINE), text
+    assert re.search(r"^next .*, baseline-cron: a comment asks to skip it: /skip$", text, re.MULTILINE), text
+    workspace.cli("comment", "job", "/pause until tomorrow at 09:00")
+    workspace.cli("comment", "job", "not on fridays, please")
+    text = workspace.cli("why", "job").stdout
+    assert "baseline-cron: a comment asks to pause it: /pause until tomorrow at 09:00\n" in text
+    assert "not on fridays, please (no agent is there to read it)" in text
+    story = workspace.json("why", "job")
+    assert story["because"].startswith("a comment asks to pause it") and len(story["comments"]) == 3
+
+
+def test_why_of_a_suspended_task_names_the_way_on_and_nothing_that_does_not_matter_now(workspace: Workspace) -> None:
+    workspace.task("job", "false", schedule="1h", suspend_after=1)
+    workspace.tick()
+    text = workspace.cli("why", "job").stdout
+    assert "next       none: it is suspended; go on with: scheduler.py resume job\n" in text
+    assert "1 in a row" in text and "the interval is" not in text
+    workspace.cli("resume", "job")
+    assert "resume" not in workspace.cli("why", "job").stdout
 
 
 def test_why_tells_which_ends_are_still_awaited(workspace: Workspace) -> None:

@@ -196,6 +196,28 @@ def test_the_history_of_a_task_that_is_gone_can_still_be_read(workspace: Workspa
     assert "last words" in workspace.cli("logs", "gone").stdout
 
 
+@pytest.mark.parametrize("command", ["show", "why", "resume"])
+def test_a_task_that_is_gone_or_hidden_in_a_broken_file_is_not_simply_unknown(
+    workspace: Workspace, command: str
+) -> None:
+    gone = workspace.task("gone")
+    workspace.cli("run", "gone")
+    workspace.write_task("file", "---\nid: sh1\nschedule: manual\ncommand: 'true'\n---\n")
+    workspace.tick()
+    gone.unlink()
+    words = "no task 'gone': its file is gone; `scheduler.py history gone` tells what it did"
+    assert words in workspace.cli(command, "gone", code=4).stderr
+    assert "rejected" not in workspace.cli(command, "never-there", code=4).stderr
+    workspace.write_task("file", "---\nid: [sh1\n---\n")
+    words = "no task 'sh1': its file tasks/file.md is rejected: scheduler.py validate tasks/file.md"
+    assert words in workspace.cli(command, "sh1", code=4).stderr
+    told = workspace.cli(command, "never-there", code=4).stderr
+    assert told.endswith("1 file is rejected; it may be that one: scheduler.py validate\n"), told
+    workspace.write_task("more", "---\nid: [\n---\n")
+    told = workspace.cli(command, "never-there", code=4).stderr
+    assert "2 files are rejected; it may be in one of them: scheduler.py validate\n" in told
+
+
 # --- show ------------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +247,18 @@ def test_the_attempts_in_show_json_carry_times_with_an_offset_in_the_zone_of_the
     (attempt,) = workspace.json("show", "job")["runs"][0]["attempt_details"]
     for name in ("started_at", "finished_at"):
         assert datetime.fromisoformat(attempt[name]).utcoffset() == timedelta(hours=5, minutes=30)
+
+
+def test_show_leaves_a_command_of_several_lines_as_it_is(workspace: Workspace) -> None:
+    workspace.task("job", "if true; then\n    echo one\nfi\n")
+    workspace.task("long", "\n".join(["echo " + "x" * 400, *(f"echo {number}" for number in range(25))]))
+    assert (
+        "runs       shell:\n             if true; then\n                 echo one\n             fi\n"
+        in workspace.cli("show", "job").stdout
+    )
+    text = workspace.cli("show", "long").stdout
+    assert "echo 18\n             … (and 6 more lines: `scheduler.py run long --dry-run` shows all of it)" in text
+    assert f"echo {'x' * 294}…\n" in text
 
 
 # --- logs ------------------------------------------------------------------------------------------------------

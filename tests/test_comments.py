@@ -141,6 +141,31 @@ def test_pause_until_a_time_is_kept_beside_the_schedule(workspace: Workspace) ->
     assert workspace.json("show", "job")["paused_until"] is not None
 
 
+@pytest.mark.parametrize(
+    ("texts", "answers", "status"),
+    [
+        (["/skip", "/pause until tomorrow at 09:00"], ["skip", "pause"], "skipped"),
+        (["/skip", "/skip"], ["skip", "skip"], "skipped"),
+        (["/skip", "/run"], ["skip: no effect, comment 2 came after it", "run"], "success"),
+        (
+            ["/skip", "/pause", "/pause until tomorrow at 09:00", "/resume"],
+            ["skip: no effect, comment 4 came after it", "pause: no effect, comment 4 came after it",
+             "pause: no effect, comment 4 came after it", "resume"],
+            "success",
+        ),
+    ],
+)  # fmt: skip
+def test_each_of_several_comments_has_its_own_outcome(
+    workspace: Workspace, texts: list[str], answers: list[str], status: str
+) -> None:
+    workspace.task("job", schedule="1h")
+    for text in texts:
+        workspace.cli("comment", "job", text)
+    workspace.tick()
+    assert [comment["answer"] for comment in workspace.json("comments")] == answers
+    assert [row[0] for row in workspace.rows("job")] == [status]
+
+
 def test_run_starts_it_with_the_next_tick(workspace: Workspace) -> None:
     workspace.task("job", "true", schedule="0 0 1 1 *")
     workspace.tick()
@@ -340,6 +365,23 @@ def test_a_ticket_names_task_run_error_what_was_tried_and_how_to_go_on(workspace
     assert ticket["tried"] == ["1. run: failed, exit code 3: broken", "2. retry: failed, exit code 3: broken"]
     text = workspace.cli("tickets").stdout
     assert "job is suspended (suspended)" in text and "Go on with: scheduler.py resume job" in text
+
+
+def test_a_ticket_of_a_task_that_has_not_stopped_asks_nobody_to_resume_it(workspace: Workspace) -> None:
+    workspace.task("job", "exit 3", schedule="1h", suspend_after=4)
+    for _ in range(3):
+        workspace.tick()
+        workspace.move_back("job", "-20 days")
+    (ticket,) = workspace.json("tickets")
+    assert (ticket["kind"], ticket["command"]) == ("failing", f"scheduler.py tickets --close {ticket['id']}")
+    text = workspace.cli("tickets").stdout
+    assert "  | It goes on by itself; close with: scheduler.py tickets --close 1\n" in text and "resume" not in text
+    workspace.tick()
+    first, second = workspace.cli("tickets").stdout.split("ticket 2")
+    assert "It is suspended now. Go on with: scheduler.py resume job\n" in first
+    assert second.count("Go on with: scheduler.py resume job\n") == 1
+    workspace.cli("tickets", "--close", "1")
+    assert "--close" not in workspace.cli("tickets", "--all").stdout
 
 
 def test_one_open_ticket_per_task_and_kind_that_a_recovery_only_adds_a_note_to(workspace: Workspace) -> None:

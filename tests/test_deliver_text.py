@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lib.deliver import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quiet, plain_text
+from lib.messages import broken_file_alert
 from lib.model import Alert
 from lib.redact import Redactor
 from lib.store.outbox import Outgoing
@@ -109,6 +110,13 @@ def test_what_was_held_leaves_as_one_digest_before_the_rest():
 
 def test_nothing_to_send_is_no_message():
     assert bundle([]) == []
+
+
+def test_a_digest_names_a_rejected_file_once():
+    broken = broken_file_alert("tasks/x.md", ["tasks/x.md:3: schedule: '5x' …", "tasks/x.md:4: id: …"])
+    both = Message((Outgoing(1, NOW, broken, False), outgoing(2)))
+    assert "- tasks/x.md is rejected: line 3: schedule: '5x' …\n" in plain_text(both, NO_SECRETS)
+    assert "<b>tasks/x.md is rejected</b>: line 3: schedule: '5x' …\n" in html_text(both, NO_SECRETS)
 
 
 def test_a_digest_names_every_alert_with_its_first_line():

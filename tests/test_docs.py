@@ -119,6 +119,30 @@ def test_the_task_file_of_the_readme_is_accepted(workspace: Workspace) -> None:
     assert workspace.cli("validate").stdout.endswith("1 file, no problems\n")
 
 
+def test_the_line_of_a_crontab_and_its_task_file_in_the_readme_mean_the_same(workspace: Workspace) -> None:
+    line = next(line for line in README.splitlines() if line.startswith("15 2 * * 1-5"))
+    text = next(text for text in re.findall(r"```markdown\n(.*?)```", README, re.DOTALL) if "id: export" in text)
+    shop = workspace.root / "shop"
+    shop.mkdir()
+    for name in ("export.sh", "upload.sh"):
+        (shop / name).write_text(f"#!/bin/sh\necho {name}; echo {name} >> order\n")
+        (shop / name).chmod(0o755)
+    workspace.write_task("export", text.replace("/srv/shop", str(shop)))
+    assert workspace.cli("validate").stdout.endswith("1 file, no problems\n")
+    workspace.cli("run", "export")
+
+    def written() -> dict[str, str]:  # whatever day it is
+        return {path.name.partition("-2")[0]: path.read_text() for path in shop.iterdir()}
+
+    ours = written()
+    (shop / "order").unlink()
+    as_cron = line.partition("  ")[2].replace("\\%", "%").replace("/srv/shop", str(shop))
+    subprocess.run(["/bin/sh", "-c", as_cron], check=True, capture_output=True)
+    assert written() == ours
+    assert ours["out"] == "export.sh\n" and ours["order"] == "export.sh\nupload.sh\n"
+    assert workspace.json("show", "export")["schedule"] == " ".join(line.split()[:5])
+
+
 def test_the_output_of_validate_in_the_readme_is_true(workspace: Workspace) -> None:
     workspace.write_task(
         "broken",

@@ -469,10 +469,13 @@ def test_an_edit_of_a_person_since_the_heal_is_not_lost_when_probation_fails(wor
 
 def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: Workspace) -> None:
     healing = healed(workspace)
+    assert "probation  healed in run" in workspace.cli("why", "job").stdout
     for left in (2, 1, None):
         assert healing.tick()["status"] == "success"
         probation = workspace.json("show", "job")["probation"]
         assert (probation["left"] if probation else None) == left
+        words = f"; ends after {left} clean run{'s' * (left != 1)}, or in "
+        assert (words in workspace.cli("why", "job").stdout) is bool(left)
         healing.due_again()
     (healing.root / "scripts/job.sh").write_text(BROKEN)
     assert healing.tick()["status"] == "success" and len(healing.prompts) == 2

@@ -178,6 +178,24 @@ def test_a_manual_task_can_be_given_a_time_and_a_disabled_one_keeps_it(workspace
     assert kinds(workspace) == ["interval"] and workspace.json("show", "idle")["hints"][0]["every_s"] == 60.0
 
 
+def test_a_hint_for_now_starts_it_with_the_next_tick(workspace: Workspace) -> None:
+    workspace.task("job", schedule="@yearly")
+    workspace.tick()
+    assert "next run just now" in workspace.cli("hint", "job", "--at", "now").stdout
+    workspace.tick()
+    assert sources(workspace) == ["ai-oneshot"]
+
+
+def test_a_hint_or_a_comment_on_a_suspended_task_says_at_once_that_it_is(workspace: Workspace) -> None:
+    workspace.task("job", "false", schedule="1h", suspend_after=1)
+    workspace.tick()
+    off = "it is suspended; go on with: scheduler.py resume job\n"
+    assert f"no next run: {off}" in workspace.cli("hint", "job", "--at", "in 10 minutes").stdout
+    assert workspace.cli("comment", "job", "/run").stdout == f"comment 1 on job: run has no effect: {off}"
+    assert workspace.cli("comment", "job", "/skip").stdout == f"comment 2 on job: skip waits for its next run: {off}"
+    assert "resume is obeyed by the next tick" in workspace.cli("comment", "job", "/resume").stdout
+
+
 WRONG = {
     ("--every", "0s"): "--every: '0s' is zero",
     ("--every", "5"): "--every: '5' has no unit",

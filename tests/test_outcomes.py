@@ -558,6 +558,26 @@ def test_trouble_that_passes_is_looked_at_again_later_and_not_counted(workspace:
     assert workspace.json("show", "call-0")["failures"] == 0
 
 
+def test_trouble_that_passes_is_told_as_long_as_it_lasts(workspace: Workspace, tools: Tools) -> None:
+    requests_of(workspace, tools, ["503"])
+    workspace.sql(
+        "UPDATE task_runs SET started_at = '2026-01-02T03:04:05.000Z', recorded_at = '2026-01-02T03:04:05.000Z'"
+    )
+    workspace.cli("run", "call-0", code=1)
+    for command in ("show", "why"):
+        text = workspace.cli(command, "call-0").stdout
+        assert re.search(
+            r"^failing +transient \(.*503.*\) since 2026-01-02 03:04; tried again in [45] min \(.*\); not counted$",
+            text,
+            re.MULTILINE,
+        ), text
+        assert text.count("tried again") == 1
+    requests_of(workspace, tools, ["200"])
+    workspace.cli("run", "call-0")
+    for command in ("show", "why"):
+        assert "transient" not in workspace.cli(command, "call-0").stdout
+
+
 def test_trouble_that_stays_is_counted_and_waits_for_its_schedule(workspace: Workspace, tools: Tools) -> None:
     tasks = requests_of(workspace, tools, ["401", "404"])
     for task in workspace.listed():

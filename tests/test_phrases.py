@@ -274,6 +274,17 @@ def test_a_wrong_phrase_is_told_the_word_and_what_is_accepted(text, wrong, accep
 
 @pytest.mark.parametrize(
     ("text", "near"),
+    [("at 9", "09:00"), ("every weekday at 9AM", "09:00"), ("tomorrow at 9:30pm", "21:30"), ("daily at 12am", "00:00"),
+     ("at 12pm", "12:00"), ("at 17.45", "17:45"), ("at 13pm", None), ("at 24", None), ("at 9:75", None), ("at noon", None)],
+)  # fmt: skip
+def test_a_time_of_day_in_another_form_is_told_in_ours(text, near):
+    with pytest.raises(ScheduleError) as error:
+        parse_schedule(text, "a", UTC)
+    assert str(error.value).partition("; did you mean ")[2] == (f"{near}?" if near else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
     [("every mondey at 09:00", "monday"), ("every weekdays", "weekday"), ("weekly on firday", "friday"),
      ("every minuet", "minute")],
 )  # fmt: skip

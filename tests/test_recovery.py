@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -474,3 +475,34 @@ def test_a_dry_run_tells_what_would_be_taken_over(workspace: Workspace) -> None:
     assert workspace.json("tick", "--dry-run")["recover"] == ["a"]
     workspace.tick()
     assert_run_again(workspace)
+
+
+def test_looking_tells_of_a_run_that_was_cut_off_before_the_next_tick_does(workspace: Workspace) -> None:
+    workspace.task("a", HANG_ONCE, schedule="1h")
+    workspace.task("b", schedule="@yearly")
+    tick = started_tick(workspace)
+    assert re.search(r"^a +running +1h", workspace.cli("list").stdout, re.MULTILINE)
+    assert "now        it is running" in workspace.cli("why", "a").stdout
+    assert workspace.json("show", "a")["cut_off"] is False
+    kill_9(tick)
+    words = f"cut off: its tick (pid {tick.pid}) is gone; the next tick takes it over"
+    listed = workspace.cli("list").stdout
+    assert re.search(r"^a +running \(cut off\) +1h", listed, re.MULTILINE)
+    assert re.search(r"^b +active +@yearly", listed, re.MULTILINE)
+    assert f"now        {words}\n" in workspace.cli("why", "a").stdout
+    assert f"now        {words}\n" in workspace.cli("show", "a").stdout
+    assert words in workspace.cli("history", "a").stdout
+    assert [task["state"] for task in workspace.json("list")] == ["running", "active"]
+    assert workspace.json("why", "a")["cut_off"] is True and workspace.json("show", "a")["cut_off"] is True
+    workspace.tick()
+    assert_run_again(workspace)
+    assert "cut off" not in workspace.cli("list").stdout + workspace.cli("show", "a").stdout.partition("\n\n")[0]
+
+
+def test_a_run_by_hand_that_was_cut_off_is_told_as_one(workspace: Workspace) -> None:
+    workspace.task("a", HANG_ONCE)
+    process = workspace.start("run", "a")
+    wait_for(lambda: (workspace.root / "state/tickdown.db").exists() and starts(workspace), "its start")
+    kill_9(process)
+    assert f"cut off: its `scheduler.py run` (pid {process.pid}) is gone" in workspace.cli("why", "a").stdout
+    workspace.tick()

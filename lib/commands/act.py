@@ -343,11 +343,14 @@ def _show_command(app: App, screen: Screen, task: Task) -> Exit:
             "timeout_s": task.timeout.total_seconds(), "retries": task.retries,
             "stdin": command.stdin.decode("utf-8", "replace") if command.stdin is not None else None,
         })  # fmt: skip
+    # To be pasted, so its further lines are not indented: that would be another command.
     words = shlex.join(command.argv) if task.request is None else task.what
-    screen.line(f"would run  {one_line(words, 500)}")
+    screen.line(f"would run  {words}")
+    if printable(words) != words:
+        screen.line("note       it has control characters, which are left out here; --json has them all")
     screen.line(f"in         {one_line(str(command.cwd), 500)}")
     if command.stdin is not None:
-        screen.line("told       " + one_line(command.stdin.decode("utf-8", "replace"), 500))
+        screen.line("told       " + command.stdin.decode("utf-8", "replace").rstrip())
     for name, value in added.items():
         screen.line(f"env        {name}={one_line(value)}")
     screen.line(f"limits     timeout {duration_text(task.timeout)}, retries {task.retries}")

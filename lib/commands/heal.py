@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from lib.app import App
+from lib.app import App, find_task
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.heal import heal_prompt, log_tail, saved_diff, scope_for, undo
@@ -23,7 +23,7 @@ from lib.willing import why_no_heal
 def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | None, undo_run: str | None) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     if is_dry_run:
         return _rehearse(app, screen, db, task, now)
     run = runs.get_run(db, diff or undo_run or "") or _by_beginning(db, diff or undo_run or "")

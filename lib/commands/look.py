@@ -10,7 +10,17 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
-from lib.app import App, check_known, facts_as_synced, find_run, task_view, task_views
+from lib.app import (
+    App,
+    check_known,
+    cut_off,
+    facts_as_synced,
+    find_run,
+    find_task,
+    task_view,
+    task_views,
+    transient_since,
+)
 from lib.catalog import Catalog
 from lib.cron import Cron
 from lib.errors import Exit, TickdownError
@@ -18,6 +28,7 @@ from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.records import as_dict
+from lib.redact import Redactor
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
@@ -29,9 +40,12 @@ from lib.views import (
     TASK_COLUMNS,
     Screen,
     TaskView,
+    command_lines,
+    cut_off_words,
     duration_ms,
     hint_json,
     hint_words,
+    probation_words,
     rejected_json,
     rejected_row,
     run_json,
@@ -39,6 +53,7 @@ from lib.views import (
     say_duplicates,
     text_block,
     ticket_json,
+    transient_words,
     usd,
     when,
 )
@@ -87,7 +102,8 @@ def history(app: App, screen: Screen, task_id: str | None, limit: int, status: s
     if screen.as_json:
         screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found])
     elif found:
-        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default))
+        dead = {run.run_id for run in cut_off(db).values()}
+        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default), dead)
     else:
         screen.line("no runs match" if task_id or status or since else "no runs yet")
     return Exit.OK
@@ -114,20 +130,28 @@ def _since(text: str | None, app: App, now: datetime) -> datetime | None:
 def show(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     facts = facts_as_synced(db, catalog, now).get(task.id.lower())
-    view = task_view(task, facts, runs.last_run_of(db, task.id), now)
+    view = task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db))
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
     tickets = list_tickets(db, task.id)
     if screen.as_json:
         document = {**view.json(), **_details_json(task, facts)}
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
         document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
+        document["cut_off"] = view.cut_off is not None
         document["warnings"] = _warnings(catalog, task)
         screen.json(document)
         return Exit.OK
-    for name, value in _facts_rows(view, facts, now):
-        screen.line(f"{name:<10} {value}")
+    rows = _facts_rows(view, facts, screen.redactor, now)
+    since = transient_since(db, view.last_run)
+    if since is not None and view.last_run is not None:
+        retry_at = facts.retry_at if facts is not None else None
+        words = transient_words(view.last_run, since, retry_at, now, task.zone, ends_here=not task.enabled)
+        rows.append(("failing", words))
+    for name, value in rows:
+        for number, line in enumerate(value.split("\n")):
+            screen.line(f"{name if number == 0 else '':<10} {line}")
     for warning in _warnings(catalog, task):
         screen.line(f"{'warning':<10} {one_line(warning)}")
     for row in tickets:
@@ -137,13 +161,14 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         screen.line(f"{'comment':<10} {one_line(comment.author)}: {one_line(comment.text)}")
     if recent:
         screen.line()
-        runs_table(screen, recent, now, lambda run: task.zone)
+        dead = {view.cut_off.run_id} if view.cut_off is not None else ()
+        runs_table(screen, recent, now, lambda run: task.zone, dead)
     if view.last_run is not None:
         _show_attempts(screen, db, view.last_run)
     return Exit.OK
 
 
-def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
+def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: datetime) -> list[tuple[str, str]]:
     task = view.task
     state = view.state.value
     if not task.enabled and task.disabled_reason not in (None, state):
@@ -156,8 +181,9 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
         ("file", one_line(task.path)),
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
+        *([("now", cut_off_words(view.cut_off))] if view.cut_off is not None else []),
         ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),
-        ("runs", f"{task.run_as}: {one_line(task.what, 120)}"),
+        ("runs", _indented(f"{task.run_as}: ", command_lines(task, redactor))),
         (
             "limits",
             f"timeout {duration_text(task.timeout)}, retries {task.retries}, suspended after {task.suspend_after} failures",
@@ -175,6 +201,10 @@ def _facts_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     return rows
 
 
+def _indented(label: str, lines: list[str]) -> str:
+    return f"{label}{lines[0]}" if len(lines) == 1 else "\n".join([label.rstrip(), *(f"  {line}" for line in lines)])
+
+
 def _agent_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tuple[str, str]]:
     task, rows = view.task, []
     if facts is not None and facts.missing_agent:
@@ -184,11 +214,7 @@ def _agent_rows(view: TaskView, facts: Facts | None, now: datetime) -> list[tupl
     if limits:
         rows.append(("budget", ", ".join(limits)))
     if facts is not None and facts.probation is not None and on_probation(facts, now):
-        probation = facts.probation
-        until = when(probation.until, now, task.zone)
-        rows.append(
-            ("probation", f"healed in run {probation.run_id}; ends after {probation.left} clean runs, or {until}")
-        )
+        rows.append(("probation", probation_words(facts.probation, now, task.zone)))
     return rows
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from lib.app import App, sync_catalog
+from lib.app import App, find_task, sync_catalog
 from lib.closing import edit_file
 from lib.context import Context
 from lib.errors import Exit, TickdownError
@@ -22,7 +22,7 @@ from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration
-from lib.views import Screen, done, hint_json, hint_words, when
+from lib.views import Screen, done, hint_json, hint_words, off_words, when
 from lib.workspace import who_am_i
 
 LONGEST_REASON = 500
@@ -32,7 +32,7 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     """For a time: remembered beside the schedule. For good: written into the file."""
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     end = _pause_end(task, for_, until, now)
     if not task.enabled:
         reason = task.disabled_reason or "enabled: false"
@@ -69,7 +69,7 @@ def _pause_end(task: Task, for_: str | None, until: str | None, now: datetime) -
 def resume(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     spent = let_run(app.context(db), task, now)
     message = f"{task.id} is active again; {'what is left of its one run goes on' if spent else 'counted from now'}"
@@ -80,7 +80,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     """For good, but nothing is deleted."""
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     where = _disable(app.context(db), task, DisabledReason.RETIRED, now)
     tasks.retire(db, task.id, now)
@@ -111,7 +111,7 @@ def hint(
 ) -> Exit:
     now = to_milliseconds(datetime.now(UTC))
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     if clear == bool(every or at):
         raise TickdownError("hint: give --every D or --at T (or both), or --clear alone", Exit.USAGE)
     if clear and (for_ or reason):
@@ -141,7 +141,7 @@ def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reas
             raise TickdownError(f"--every: {every!r} is shorter than a second", Exit.USAGE)
         given.append(Hint(HintKind.INTERVAL, now, every=interval, until=until, reason=reason, author=author))
     if at is not None:
-        moment = _moment("--at", at, task, now)
+        moment = now if at.strip().lower() == "now" else _moment("--at", at, task, now)
         if until is not None and moment > until:
             raise TickdownError(f"--for: the hint would run out before {at!r}", Exit.USAGE)
         given.append(Hint(HintKind.ONE_SHOT, now, at=moment, until=until, reason=reason, author=author))
@@ -162,7 +162,7 @@ def _say_next(screen: Screen, db: Database, task: Task, message: str, now: datet
     elif coming.next.at is not None:
         message += f"\nnext run {when(coming.next.at, now, task.zone)}, {coming.next.source}: {coming.because}"
     else:
-        message += f"\nno next run: {coming.because}"
+        message += f"\nno next run: {off_words(task, facts) or coming.because}"
     return done(screen, message, document)
 
 

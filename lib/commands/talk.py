@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime
 
-from lib.app import App, check_known, sync_catalog
-from lib.comments import COMMANDS, LONGEST_COMMENT, looks_like_a_command, plain_wish
+from lib.app import App, check_known, facts_as_synced, find_task, sync_catalog
+from lib.comments import COMMANDS, LONGEST_COMMENT, Action, looks_like_a_command, plain_wish
 from lib.errors import Exit, TickdownError
-from lib.model import Comment
+from lib.governor import state_of
+from lib.model import Comment, TaskState
 from lib.remarks import reader_of
-from lib.store import comments
-from lib.store.tickets import close_ticket, list_tickets
+from lib.store import comments, tasks
+from lib.store.tickets import TicketRow, close_ticket, list_tickets
 from lib.terminal import one_line
 from lib.times import iso
-from lib.views import Screen, comment_json, done, text_block, ticket_json, when
+from lib.views import Screen, closes_ticket, comment_json, done, off_words, text_block, ticket_json, when
 from lib.workspace import who_am_i
 from lib.zones import get_zone
 
@@ -22,7 +23,7 @@ from lib.zones import get_zone
 def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     text = app.redactor.text(text.encode("utf-8", "replace").decode()).strip()
     if not text or len(text) > LONGEST_COMMENT:
         raise TickdownError(f"comment: 1 to {LONGEST_COMMENT} characters", Exit.USAGE)
@@ -43,6 +44,10 @@ def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
         message = f"comment {number} on {task.id}, for people to read"
     elif wish is not None:
         message = f"comment {number} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
+        off = off_words(task, tasks.facts(db, task.id))
+        if off is not None and wish.action is not Action.RESUME:
+            effect = "waits for its next run" if wish.action is Action.SKIP else "has no effect"
+            message = f"comment {number} on {task.id}: {wish.action} {effect}: {off}"
     elif reader_of(app.context(db), task) is None:
         message += f"\nno agent is there to make sense of it: it stays unread; understood without one are {COMMANDS}"
     return done(screen, message, {"id": number, "task_id": task.id, "action": wish.action if wish else None})
@@ -92,17 +97,32 @@ def tickets(
     if screen.as_json:
         screen.json([ticket_json(row, zone) for row in found])
         return Exit.OK
+    facts = facts_as_synced(db, catalog, now) if found else {}
     for row in found:
         state = (
             f"closed {when(row.closed_at, now, zone)}" if row.closed_at else f"opened {when(row.opened_at, now, zone)}"
         )
         screen.line(f"ticket {row.id}  {one_line(row.ticket.title)} ({row.ticket.kind}), {state}")
-        screen.line(text_block(row.ticket.body))
+        task = catalog.get(row.ticket.task_id or "")
+        body = f"{row.ticket.body}\n{_way_on(row, state_of(now, task, facts.get(task.id.lower())) if task else None)}"
+        screen.line(text_block(body))
         for at, text in row.notes:
             screen.line(f"  {when(at, now, zone)}: {one_line(text)}")
     if not found:
         screen.line("no tickets" if closed_too else "no open tickets")
     return Exit.OK
+
+
+def _way_on(row: TicketRow, state: TaskState | None) -> str:
+    """For tickets of tasks that had not stopped: what is to be done, if anything."""
+    ticket = row.ticket
+    if ticket.command or ticket.task_id is None or row.closed_at is not None:
+        return ""
+    if state in (TaskState.ACTIVE, TaskState.RUNNING):
+        return f"It goes on by itself; close with: {closes_ticket(row)}"
+    if state in (TaskState.SUSPENDED, TaskState.PAUSED):
+        return f"It is {state} now. Go on with: scheduler.py resume {ticket.task_id}"
+    return f"Close with: {closes_ticket(row)}"
 
 
 def _close(app: App, screen: Screen, number: int, note: str | None, now: datetime) -> Exit:

@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from lib.app import App, facts_as_synced, task_view
+from lib.app import App, cut_off, facts_as_synced, find_task, task_view, transient_since
 from lib.blackout import Blackout, covering
+from lib.catalog import Catalog
+from lib.chains import not_accepted
+from lib.comments import Action, Wish, understood
 from lib.deciding import decide
 from lib.errors import Exit
-from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused
-from lib.model import CatchUp, Facts, Run, RunStatus, SkipReason
+from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, state_of
+from lib.ladder import on_probation
+from lib.model import CatchUp, Comment, Facts, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
 from lib.records import record
+from lib.remarks import reader_of
 from lib.schedule import Interval
-from lib.store import runs, tasks
+from lib.store import comments, runs, tasks
 from lib.store.tasks import Link
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import iso, took
-from lib.views import Screen, TaskView, action_word, duration_ms, hint_json, hint_words, run_json, say_duplicates, when
+from lib.views import (
+    Screen,
+    TaskView,
+    action_word,
+    comment_json,
+    cut_off_words,
+    duration_ms,
+    exactly,
+    hint_json,
+    hint_words,
+    off_words,
+    probation_words,
+    run_json,
+    say_duplicates,
+    transient_words,
+    when,
+)
 from lib.wording import reading
 from lib.zones import zone_name
 
@@ -37,25 +58,40 @@ class _Story:
     view: TaskView
     decisions: list[Run]  # oldest first
     links: Sequence[Link]
+    awaited: Mapping[str, str]  # what keeps those it comes after from ending
     plan: Plan
     coming: Forecast
+    unread: Sequence[Comment]
+    wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
+    reader: str | None  # the agent that reads the others
+    transient_since: datetime | None  # since when it fails with what passes by itself
 
 
 def why(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
-    known = facts_as_synced(db, catalog, now).get(task.id.lower())
-    facts = known or Facts(task.id, armed_at=now, boot_id=boot_id())
+    task = find_task(db, catalog, task_id)
+    all_facts = facts_as_synced(db, catalog, now)
+    facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
+    links = tasks.all_links(db).get(task.id.lower(), ())
+    unread = comments.unread_of(db, task.id)
+    context = app.context(db)
+    reader = reader_of(context, task) if unread else None
+    last = runs.last_run_of(db, task.id)
     story = _Story(
         now=now,
         task=task,
         facts=facts,
-        view=task_view(task, facts, runs.last_run_of(db, task.id), now),
+        view=task_view(task, facts, last, now, cut_off(db)),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
-        links=tasks.all_links(db).get(task.id.lower(), ()),
-        plan=decide(app.context(db), task, facts, now).plan,
+        links=links,
+        awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
+        plan=decide(context, task, facts, now).plan,
         coming=forecast(now, task, facts, boot_id()),
+        unread=unread,
+        wish=_wish_of(unread, task, now),
+        reader=reader.name if reader is not None else None,
+        transient_since=transient_since(db, last),
     )
     if screen.as_json:
         screen.json(_story_json(story))
@@ -78,12 +114,15 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "action": action_word(story.plan),
         "reason": story.plan.reason,
         "now": _now_words(story),
+        "cut_off": story.view.cut_off is not None,
         "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
         "failures": facts.failures,
+        "transient_since": iso(story.transient_since, zone),
         "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
         "hints": [hint_json(hint, zone) for hint in facts.hints if hint.live(story.now)],
         "after": [
-            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone)} for link in story.links
+            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone),
+             "awaited": story.awaited[link.upstream] if link.ended_at is None else None} for link in story.links
         ],
         "retry_at": iso(facts.retry_at, zone),
         "candidates": [
@@ -91,7 +130,8 @@ def _story_json(story: _Story) -> dict[str, Any]:
         ],
         "next_run_at": iso(story.coming.next.at, zone),
         "source": story.coming.next.source,
-        "because": story.coming.because,
+        "because": _because(story),
+        "comments": [comment_json(comment, zone) for comment in story.unread],
     }  # fmt: skip
 
 
@@ -111,9 +151,12 @@ def _story_lines(story: _Story) -> Iterator[str]:
     yield ""
     yield from labelled("now", [_now_words(story)])
     yield from labelled("failing", _failing_words(story))
+    if story.facts.probation is not None and on_probation(story.facts, story.now):
+        yield from labelled("probation", [probation_words(story.facts.probation, story.now, task.zone)])
     yield from labelled(
         "hint", [hint_words(hint, task, story.now) for hint in story.facts.hints if hint.live(story.now)]
     )
+    yield from labelled("comment", [_comment_words(comment, story) for comment in story.unread])
     yield from labelled("after", [_link_words(link, story) for link in story.links])
     yield ""
     yield from labelled("could be", _candidate_lines(story))
@@ -144,7 +187,8 @@ def _decision_words(run: Run, story: _Story) -> str:
         why = "a later run stands for it" if story.task.catch_up is CatchUp.ONCE else "too late to run"
         return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
-        return f"{at}: running since then ({run.source})"
+        dead = story.view.cut_off is not None and story.view.cut_off.run_id == run.run_id
+        return f"{at}: cut off ({run.source})" if dead else f"{at}: running since then ({run.source})"
     error = f": {one_line(run.error, 80)}" if run.error else ""
     tries = f", {run.attempts} tries" if run.attempts > 1 else ""
     return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
@@ -152,6 +196,8 @@ def _decision_words(run: Run, story: _Story) -> str:
 
 def _now_words(story: _Story) -> str:
     task, facts, now, decided = story.task, story.facts, story.now, story.plan
+    if story.view.cut_off is not None:
+        return cut_off_words(story.view.cut_off)
     if not task.enabled or facts.closing is not None:
         reason = facts.closing or task.disabled_reason
         return f"disabled{f' ({reason})' if reason else ''}: no tick starts it"
@@ -175,6 +221,8 @@ def _now_words(story: _Story) -> str:
         start = decided.starts[0]
         if facts.deferred == start.at:
             return f"due since {when(start.at, now, task.zone)}, and waits for a free slot{held}"
+        if story.wish is not None and not story.wish[1].starts:
+            return f"due, but {_asked(story.wish)}{held}"
         return f"due: the next tick starts it ({start.source}){held}"
     if facts.deferred is not None:
         why_so = (
@@ -200,18 +248,40 @@ def _unrun_words(decided: Plan) -> str:
 def _failing_words(story: _Story) -> Iterator[str]:
     facts, zone = story.facts, story.task.zone
     if facts.failures:
-        factor = back_off(facts) if isinstance(story.task.schedule, Interval) else 1
+        grows = isinstance(story.task.schedule, Interval) and not _is_off(story)
+        factor = back_off(facts) if grows else 1
         longer = f"; the interval is ×{factor} until it succeeds" if factor > 1 else ""
         yield f"{facts.failures} in a row, the first {when(facts.incident_since, story.now, zone)}{longer}"
-    if facts.retry_at is not None:
+    last, since, is_off = story.view.last_run, story.transient_since, _is_off(story)
+    if last is not None and since is not None:
+        yield transient_words(last, since, facts.retry_at, story.now, zone, ends_here=is_off)
+    elif facts.retry_at is not None and not is_off:
         yield f"to be tried again {when(facts.retry_at, story.now, zone)}"
 
 
 def _link_words(link: Link, story: _Story) -> str:
     wanted = "" if link.wants == "success" else f" ({link.wants})"
     if link.ended_at is None:
-        return f"{link.upstream}{wanted}: still awaited"
+        return f"{link.upstream}{wanted}: {story.awaited[link.upstream]}"
     return f"{link.upstream}{wanted}: ended {when(link.ended_at, story.now, story.task.zone)}"
+
+
+def _awaited_words(upstream: str, catalog: Catalog, facts: Mapping[str, Facts], now: datetime) -> str:
+    """Whether the end of another task can be expected."""
+    task, known = catalog.get(upstream), facts.get(upstream.lower())
+    if task is None:
+        broken = next((file for file in catalog.rejected if (file.task_id or "").lower() == upstream.lower()), None)
+        if broken is not None:
+            return f"its file is rejected: scheduler.py validate {one_line(broken.path)}"
+        return not_accepted(upstream, catalog.nameless) if catalog.nameless else "there is no such task"
+    state = state_of(now, task, known)
+    if state is TaskState.RUNNING:
+        return "running, its end is awaited"
+    if state is TaskState.ACTIVE:
+        return "still awaited"
+    if known is not None and paused(now, known) and known.paused_until is not None:
+        return f"paused until {exactly(known.paused_until, now, task.zone)}"
+    return state.value
 
 
 def _candidate_lines(story: _Story) -> list[str]:
@@ -241,6 +311,50 @@ def _darkened(candidate: Candidate, story: _Story) -> Blackout | None:
 
 def _next_words(story: _Story) -> str:
     words = story.view.next_text(story.now)
+    if _is_off(story):
+        return f"none: {_because(story)}"
     if story.coming.next.at is None:
-        return f"none: {story.coming.because}" if words == "-" else words
-    return f"{words}, {story.coming.next.source}: {story.coming.because}"
+        return f"none: {_because(story)}" if words == "-" else words
+    return f"{words}, {story.coming.next.source}: {_because(story)}"
+
+
+def _is_off(story: _Story) -> bool:
+    return not story.task.enabled or story.facts.closing is not None
+
+
+def _because(story: _Story) -> str:
+    if off := off_words(story.task, story.facts):
+        return off
+    if story.wish is not None:
+        return _asked(story.wish)
+    return story.coming.because
+
+
+# --- comments ---------------------------------------------------------------------------------------------------
+
+_ASKS = {
+    Action.SKIP: "to skip it",
+    Action.PAUSE: "to pause it",
+    Action.RESUME: "to let it go on",
+    Action.RUN: "to run it with the next tick",
+}
+
+
+def _wish_of(unread: Sequence[Comment], task: Task, now: datetime) -> tuple[Comment, Wish] | None:
+    """The last one counts; a pause that is over already asks for nothing."""
+    found = understood(unread, task.zone, now)
+    return found[-1] if found and found[-1][1].reason.startswith("/") else None
+
+
+def _asked(asked: tuple[Comment, Wish]) -> str:
+    comment, wish = asked
+    return f"a comment asks {_ASKS[wish.action]}: {one_line(comment.text)}"
+
+
+def _comment_words(comment: Comment, story: _Story) -> str:
+    said = f"{one_line(comment.author)}, {when(comment.at, story.now, story.task.zone)}: {one_line(comment.text)}"
+    if understood([comment], story.task.zone, story.now):
+        return said
+    if story.reader is None:
+        return f"{said} (no agent is there to read it)"
+    return f"{said} ({story.reader} reads it before the next run)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import datetime
 
 from lib.instants import from_store, maybe_from_store, to_store
@@ -44,17 +44,17 @@ def unread_of(db: Database, task_id: str) -> list[Comment]:
     ]
 
 
-def mark_read(connection: sqlite3.Connection, comments: Sequence[Comment], answer: str, now: datetime) -> bool:
-    """All of them, or none if somebody else has acted on one: False."""
-    ids = [comment.id for comment in comments]
-    marks = ", ".join("?" * len(ids))
+def mark_read(connection: sqlite3.Connection, answers: Mapping[int, str], now: datetime) -> bool:
+    """What came of each, by its number: of all of them, or none if somebody else has acted on one: False."""
+    marks = ", ".join("?" * len(answers))
     (unread_still,) = connection.execute(
-        f"SELECT COUNT(*) FROM comments WHERE read_at IS NULL AND id IN ({marks})", ids
+        f"SELECT COUNT(*) FROM comments WHERE read_at IS NULL AND id IN ({marks})", list(answers)
     ).fetchone()
-    if unread_still < len(ids):
+    if unread_still < len(answers):
         return False
-    connection.execute(
-        f"UPDATE comments SET read_at = ?, answer = ? WHERE id IN ({marks})", (to_store(now), answer, *ids)
+    connection.executemany(
+        "UPDATE comments SET read_at = ?, answer = ? WHERE id = ?",
+        [(to_store(now), answer, number) for number, answer in answers.items()],
     )
     return True
 
