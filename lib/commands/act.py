@@ -18,9 +18,9 @@ from lib.context import Context
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
-from lib.governor import Plan, is_spent
+from lib.governor import Plan, is_spent, state_of
 from lib.lock import TaskLock, read_holder
-from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
+from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from lib.process import is_alive
 from lib.records import replace
 from lib.recover import recover
@@ -264,7 +264,7 @@ def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: E
     if isinstance(execution.echo, Echo):
         execution.echo.flush()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
-    return _verdict(db, screen, task, execution, supervisor.received)
+    return _verdict(app, db, screen, task, execution, supervisor.received)
 
 
 def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence:
@@ -317,15 +317,29 @@ class Echo:
             self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left or is full; the run goes on
 
 
-def _verdict(db: Database, screen: Screen, task: Task, execution: Execution, received: signal.Signals | None) -> Exit:
+def _verdict(
+    app: App, db: Database, screen: Screen, task: Task, execution: Execution, received: signal.Signals | None
+) -> Exit:
     ended = runs.get_run(db, execution.run_id)
     assert ended is not None and execution.outcome is not None
+    facts = tasks.facts(db, task.id)
+    state = state_of(datetime.now(UTC), _as_it_is_now(app, db, task), facts)
     if screen.as_json:
-        screen.json(run_json(ended, task.zone))
+        screen.json(run_json(ended, task.zone) | {"state": state, "failures": facts.failures if facts else 0})
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
+    if ended.status is RunStatus.SUCCESS and state is TaskState.SUSPENDED:
+        screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")
     if received is not None:
         return Exit.INTERRUPTED if received is signal.SIGINT else Exit.TERMINATED
     return Exit.OK if ended.status is RunStatus.SUCCESS else Exit.FAILED
+
+
+def _as_it_is_now(app: App, db: Database, task: Task) -> Task:
+    """The run may have changed the file, and so may somebody meanwhile."""
+    try:
+        return app.catalog(db).get(task.id) or task
+    except TickdownError:
+        return task
 
 
 def _show_command(app: App, screen: Screen, task: Task) -> Exit:
