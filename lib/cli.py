@@ -71,11 +71,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TickdownError as error:
-        _complain(error)
         if arguments.command == "tick" and not arguments.dry_run:
             from lib.crash import report_stopped
 
-            report_stopped(getattr(arguments, "found_workspace", None), error)
+            report_stopped(arguments, error)
+        else:
+            _complain(error)
         return int(error.code)
     except UnicodeEncodeError:
         if "".join(sys.argv).encode("utf-8", "replace").decode() == "".join(sys.argv):

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
-from lib.deliver import deliver, send_unrecorded
+from lib.deliver import complain, deliver, send_unrecorded
 from lib.errors import Exit, TickdownError, way_out
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
@@ -47,19 +47,19 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     is_tick = arguments.command == "tick"
     stopped = _not_a_bug(app, error)
     if stopped is not None:
-        print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         if is_tick:
-            report_stopped(workspace, stopped)
+            report_stopped(arguments, stopped)
+        else:
+            print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         return Exit.FAILED
     if _is_damaged(app, error):
         if is_tick:
             return replace_and_report(app, f"the database {app.database_path()} is damaged: {error}")
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
-    if is_tick:
-        _tell(app, *messages.crash_alert(app.redactor.text(summary)))
     words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
-    print(printable(words), file=sys.stderr)
+    is_news = is_tick and _tell(app, *messages.crash_alert(app.redactor.text(summary)))
+    complain(printable(words), aloud=is_news or not is_tick or _wants_json(arguments))
     return Exit.BUG
 
 
@@ -85,10 +85,13 @@ def _is_damaged(app: App, error: Exception) -> bool:
         return False
 
 
-def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
+def report_stopped(arguments: SimpleNamespace, error: TickdownError) -> None:
     """A tick that could not even begin (configuration, .env, database) says so in the log, to the watcher and, where
-    that is still possible, as an alert."""
+    that is still possible, as an alert; and it prints it."""
+    workspace: Workspace | None = getattr(arguments, "found_workspace", None)
+    words = printable(f"scheduler.py: {error}")
     if workspace is None:
+        print(words, file=sys.stderr)
         return
     app = _any_app(workspace)
     app.log.error("tick_stopped", error=str(error))
@@ -98,7 +101,13 @@ def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
         take_back_orphaned(app.context(app.database()), datetime.now(UTC))
     except (TickdownError, sqlite3.Error, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))
-    _tell(app, messages.stopped_alert(app.redactor.text(str(error))), None)
+    is_news = _tell(app, messages.stopped_alert(app.redactor.text(str(error))), None)
+    complain(words, aloud=is_news or _wants_json(arguments))
+
+
+def _wants_json(arguments: SimpleNamespace) -> bool:
+    """Then there is nothing but that on stdout."""
+    return bool(getattr(arguments, "json", False))
 
 
 def replace_and_report(app: App, error: str) -> Exit:
@@ -126,15 +135,17 @@ def _any_app(workspace: Workspace) -> App:
         return app_with(workspace, error.partial)
 
 
-def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
-    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram."""
+def _tell(app: App, alert: Alert, ticket: Ticket | None) -> bool:
+    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. True if
+    it is news that stderr does not have yet."""
     now = datetime.now(UTC)
     pinger = Pinger(app.settings.config.ping_url, "crash", app.log)
     pinger.send("/fail")
     try:
         db = app.database()
         db.wait_no_longer_than(TELL_WITHIN)
-        outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
+        is_news = outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
+        is_news &= app.settings.config.notify.destination(None) is not None
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
@@ -144,7 +155,9 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
         print(printable(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}")), file=sys.stderr)
         if not _told_lately(app, now):
             send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
+        is_news = False
     pinger.finish()
+    return is_news
 
 
 def _told_lately(app: App, now: datetime) -> bool:

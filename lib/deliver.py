@@ -86,6 +86,16 @@ def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, 
         log.warning("alert_not_sent", error=redactor.text(str(error)))
 
 
+def complain(text: str, *, aloud: bool) -> None:
+    """What keeps a tick from working. Every tick finds it again, and cron mails what is on stderr: `aloud` it stands there,
+    otherwise only where somebody is watching."""
+    stream = sys.stderr if aloud or sys.stderr.isatty() else sys.stdout
+    try:
+        print(text, file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # nobody reads it; the exit code must not change
+
+
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:
     groups: dict[str, list[Outgoing]] = {}
     for part in parts:

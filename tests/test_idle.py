@@ -394,7 +394,7 @@ def test_a_broken_file_stays_idle_until_its_task_is_due(settled: Workspace) -> N
 def test_duplicates_are_told_in_every_tick(settled: Workspace) -> None:
     settled.write_task("twin", "---\nid: A\nschedule: manual\ncommand: x\n---\n")
     for _ in range(2):
-        assert "duplicate id" in settled.tick(code=3).stderr
+        assert "duplicate id" in settled.tick(code=3).stdout
     (settled.root / "tasks" / "twin.md").unlink()
     assert is_idle(settled)
 

@@ -15,18 +15,18 @@ from lib.app import App, reject_past_dates, sync_catalog
 from lib.catalog import Catalog
 from lib.closing import edit_file
 from lib.context import Context
-from lib.deliver import deliver
+from lib.deliver import complain, deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution, new_run
 from lib.governor import Plan, is_spent, state_of
 from lib.lock import TaskLock, read_holder
-from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
+from lib.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from lib.process import is_alive
 from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
-from lib.store import runs, tasks
+from lib.store import outbox, runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
@@ -124,8 +124,11 @@ def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None
             "duplicates": report.duplicates,
         })  # fmt: skip
         return
-    for line in report.duplicates:
-        print(f"{printable(line)}; nothing runs until this is put right", file=sys.stderr)
+    if report.duplicates:
+        told = outbox.told_since(db, AlertKind.DUPLICATES, report.started_at)
+        by_stderr = app.settings.config.notify.destination(None) is None  # where the alert has the same lines
+        for line in report.duplicates:
+            complain(f"{printable(line)}; nothing runs until this is put right", aloud=told and not by_stderr)
     if report.run_ids:
         screen.line(f"tick: {len(report.run_ids)} run" + ("s" if len(report.run_ids) != 1 else ""))
     elif screen.on_terminal and not report.duplicates and not report.deferred:
