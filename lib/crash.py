@@ -20,7 +20,7 @@ from lib.store import outbox
 from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.terminal import printable
-from lib.workspace import Workspace, make_private_dir, private_opener
+from lib.workspace import Workspace, make_dir, private_opener
 
 TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before it is told without
 # Cron comes every minute: what was written this long ago was written by the tick before, or the one before that.
@@ -66,11 +66,15 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
 def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     """What the machine lacks, and what to do about it; None if the error is of another kind."""
     if may_pass(error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        text = f"the database {app.database_path()} can't be used: {error}"
-        return TickdownError(f"{text}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else text)
+        return TickdownError(f"the database {app.database_path()} can't be used: {with_way_out(error)}")
     advice = way_out(error)
     return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+
+
+def with_way_out(error: Exception) -> str:
+    """What SQLite says, and what to do about it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return f"{error}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else str(error)
 
 
 def _is_damaged(app: App, error: Exception) -> bool:
@@ -152,7 +156,6 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> bool:
         deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
-        print(printable(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}")), file=sys.stderr)
         if not _told_lately(app, now):
             send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
         is_news = False
@@ -161,23 +164,27 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> bool:
 
 
 def _told_lately(app: App, now: datetime) -> bool:
-    """Within the hour, by the time of an empty file: there is no database to remember it."""
-    state = app.workspace.state
-    path = state / "told"
-    try:
-        if timedelta(0) <= now - datetime.fromtimestamp(path.stat().st_mtime, UTC) < outbox.HOUR:
+    """Within the hour, by the time of an empty file: there is no database to remember it. Among the logs if not in state,
+    which may be what can't be written."""
+    places = (app.workspace.state, app.workspace.logs)
+    for folder in places:
+        try:
+            marked = datetime.fromtimestamp((folder / "told").stat().st_mtime, UTC)
+        except OSError:
+            continue
+        if timedelta(0) <= now - marked < outbox.HOUR:
             return True
-    except OSError:
-        pass
-    try:
-        make_private_dir(state)
-        descriptor = private_opener(str(path), os.O_WRONLY | os.O_CREAT)
-        os.utime(descriptor)
-        os.close(descriptor)
-        return False
-    except OSError:
-        # Nothing can be remembered: it is told when it begins, which is soon after the last good tick, and every full hour.
-        return now.minute != 0 and now - _last_written(app) > _JUST_NOW
+    for folder in places:
+        try:
+            make_dir(folder)
+            descriptor = private_opener(str(folder / "told"), os.O_WRONLY | os.O_CREAT)
+            os.utime(descriptor)
+            os.close(descriptor)
+            return False
+        except OSError:
+            continue
+    # Nothing can be remembered: it is told when it begins, which is soon after the last good tick, and every full hour.
+    return now.minute != 0 and now - _last_written(app) > _JUST_NOW
 
 
 def _last_written(app: App) -> datetime:

@@ -218,3 +218,35 @@ def test_doctor_notices_what_another_user_has_written(workspace: Workspace) -> N
     (workspace.root / "state" / "locks").mkdir(exist_ok=True)
     os.chown(workspace.root / "state" / "locks", 65534, 65534)
     assert "locks belongs to another user: chown it" in workspace.cli("doctor", code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "says"),
+    [
+        ("state", 0o500, "state/ is not writable for .* \\(mode 0500\\): chmod u\\+w /.*/state"),
+        ("state/locks", 0o500, "state/locks/ is not writable for .* \\(mode 0500\\): chmod u\\+w /.*/state/locks"),
+        ("state/tickdown.db", 0o400, "state/tickdown.db is not writable for .* \\(mode 0400\\): chmod u\\+w /.*"),
+    ],
+)
+def test_doctor_says_what_can_not_be_written_and_goes_on(workspace: Workspace, path: str, mode: int, says: str) -> None:
+    workspace.bind_by_modes()
+    workspace.task("job", schedule="1h")
+    workspace.tick()
+    place = workspace.root / path
+    before = place.stat().st_mode
+    place.chmod(mode)
+    lines = workspace.cli("doctor", code=1).stdout.splitlines()
+    place.chmod(before)
+    assert [line for line in lines if re.fullmatch(f"PROBLEM  database     {says}", line)], lines
+    assert any(line.startswith("ok       alerts ") for line in lines) and lines[-1] == "1 problem"
+    assert "all well" in workspace.cli("doctor").stdout
+
+
+def test_doctor_says_why_the_database_can_not_be_used_and_goes_on(workspace: Workspace) -> None:
+    workspace.tick()
+    (workspace.root / "state" / "tickdown.db-wal").mkdir()
+    lines = workspace.cli("doctor", code=1).stdout.splitlines()
+    assert any(line.startswith("PROBLEM  database ") and "can't be used: unable to open" in line for line in lines), (
+        lines
+    )
+    assert any(line.startswith("ok       healing ") for line in lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import shlex
 import shutil
 import subprocess
@@ -645,6 +646,24 @@ def test_a_state_that_can_not_be_written_is_said_and_is_no_bug(workspace: Worksp
     workspace.tick()
     (workspace.root / "state" / "tickdown.db").chmod(0o400)
     assert "can't be opened" in workspace.tick(code=1).stderr
+
+
+def test_a_state_folder_that_can_not_be_written_is_told_once_an_hour(workspace: Workspace, telegram: Telegram) -> None:
+    workspace.bind_by_modes()
+    telegram.configure(workspace)
+    workspace.tick()
+    state = workspace.root / "state"
+    state.chmod(0o500)
+    first, second = workspace.tick(code=1), workspace.tick(code=1)
+    assert re.match(
+        "tickdown on .*: the scheduler can't work: nothing runs\nthe database .* can't be used: ", first.stderr
+    )
+    assert second.stderr == "" and "can't be used" in second.stdout and len(telegram.texts) == 1
+    mark = workspace.root / "logs" / "told"
+    os.utime(mark, (mark.stat().st_mtime - 3700,) * 2)
+    assert workspace.tick(code=1).stderr == first.stderr and len(telegram.texts) == 2
+    state.chmod(0o700)
+    workspace.tick()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -26,13 +27,13 @@ from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
 from lib.schedule import OneShot
 from lib.store import costs, outbox, runs, tasks, ticks
-from lib.store.database import Database
+from lib.store.database import Database, may_pass
 from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import in_words
 from lib.views import Screen, usd
-from lib.workspace import Workspace, fill
+from lib.workspace import Workspace, fill, user_name
 from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
@@ -222,27 +223,63 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield from _secrets(app)
     catalog = app.catalog()
     yield _task_files(catalog)
-    try:
-        db = app.database()
-    except TickdownError as error:
-        yield Finding("database", False, str(error))
-        return
-    damage = db.problems()
-    yield Finding(
-        "database", not damage, f"{app.database_path()}" + (f": {'; '.join(damage)}" if damage else " is sound")
-    )
-    if damage:
-        return
+    db, trouble = _database(app)
+    yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)
-    yield _last_tick(context, now)
-    yield from _runs(context, catalog, now)
+    if trouble is None:
+        yield _last_tick(context, now)
+        yield from _runs(context, catalog, now)
     yield _telegram(app, db)
     if app.settings.config.ping_url:
         yield Finding("ping", True, "every tick calls ping_url")
-    yield from _agents(context, catalog, now)
+    yield from _agents(context, catalog)
+    limit = app.settings.config.budget_usd_per_day
+    if trouble is None and limit is not None and app.settings.config.healer is not None:
+        yield Finding("budget", True, f"{usd(costs.spent(db, context.midnight(now)))} of {usd(limit)} spent today")
 
 
-def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
+def _database(app: App) -> tuple[Database, str | None]:
+    """It, or with what is wrong with it an empty one: there is more to be checked."""
+    from lib.crash import with_way_out
+
+    path, workspace = app.database_path(), app.workspace
+    written = (workspace.state, workspace.locks, path.parent, path, *(Path(f"{path}{end}") for end in ("-wal", "-shm")))
+    trouble = next((words for words in (_not_writable(one, workspace) for one in written) if words), None)
+    if trouble is not None:
+        return Database(None), trouble
+    try:
+        db = app.database()
+        damage = db.problems()
+    except TickdownError as error:
+        return Database(None), str(error)
+    except sqlite3.Error as error:
+        if not may_pass(error):
+            raise
+        return Database(None), f"{path} can't be used: {with_way_out(error)}"
+    return (Database(None), f"{path}: {'; '.join(damage)}") if damage else (db, None)
+
+
+def _not_writable(path: Path, workspace: Workspace) -> str | None:
+    """Why this user can't write what is there, and what to do about it."""
+    wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
+    if not os.path.lexists(path) or os.access(path, wanted):
+        return None
+    name = workspace.relative(path) + "/" * path.is_dir()
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"{name} is on a disk that is mounted read-only: mount it writable"
+    info = path.stat()
+    words = f"{name} is not writable for {user_name()} (mode {stat.S_IMODE(info.st_mode):04o})"
+    if info.st_uid != os.geteuid():
+        return f"{words}, but belongs to uid {info.st_uid}: chown it"
+    missing = "".join(
+        letter
+        for letter, bit in (("r", os.R_OK), ("w", os.W_OK), ("x", os.X_OK))
+        if wanted & bit & ~(info.st_mode >> 6)
+    )
+    return f"{words}: chmod u+{missing} {path}" if missing else words
+
+
+def _agents(context: Context, catalog: Catalog) -> Iterator[Finding]:
     config, place = context.settings.config, context.place
     used = sorted({task.agent for task in catalog.tasks if task.agent and task.enabled})
     for name in used:
@@ -258,9 +295,6 @@ def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Findi
         yield Finding("healing", False, f"healer: {config.healer}: {missing} is not on the PATH, so nothing is healed")
     else:
         yield Finding("healing", True, f"{config.healer} ({program}) repairs failing tasks")
-    if config.budget_usd_per_day is not None:
-        spent = costs.spent(context.db, context.midnight(now))
-        yield Finding("budget", True, f"{usd(spent)} of {usd(config.budget_usd_per_day)} spent today")
 
 
 def _workspace(workspace: Workspace) -> Finding:
