@@ -258,6 +258,7 @@ def _begin(
 
 
 def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
+    before = tasks.facts(db, task.id)
     with Supervisor(db, on_done=lambda job: None) as supervisor:
         supervisor.on_trouble = app.context(db).tell_of_trouble
         execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
@@ -267,7 +268,7 @@ def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: E
     if isinstance(execution.echo, Echo):
         execution.echo.flush()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
-    return _verdict(app, db, screen, task, execution, supervisor.received)
+    return _verdict(app, db, screen, task, execution, before, supervisor.received)
 
 
 def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence:
@@ -321,20 +322,36 @@ class Echo:
 
 
 def _verdict(
-    app: App, db: Database, screen: Screen, task: Task, execution: Execution, received: signal.Signals | None
-) -> Exit:
+    app: App, db: Database, screen: Screen, task: Task, execution: Execution, before: Facts | None,
+    received: signal.Signals | None,
+) -> Exit:  # fmt: skip
     ended = runs.get_run(db, execution.run_id)
     assert ended is not None and execution.outcome is not None
     facts = tasks.facts(db, task.id)
+    failures = facts.failures if facts else 0
     state = state_of(datetime.now(UTC), _as_it_is_now(app, db, task), facts)
     if screen.as_json:
-        screen.json(run_json(ended, task.zone) | {"state": state, "failures": facts.failures if facts else 0})
+        screen.json(run_json(ended, task.zone) | {"state": state, "failures": failures})
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
     if ended.status is RunStatus.SUCCESS and state is TaskState.SUSPENDED:
         screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")
+    elif failures > (before.failures if before else 0):
+        screen.line(_counted(app, task, failures, state))
     if received is not None:
         return Exit.INTERRUPTED if received is signal.SIGINT else Exit.TERMINATED
     return Exit.OK if ended.status is RunStatus.SUCCESS else Exit.FAILED
+
+
+def _counted(app: App, task: Task, failures: int, state: TaskState) -> str:
+    """What a failure by hand means for the task, since it counts like any other."""
+    words = f"failure {failures} in a row"
+    if state is TaskState.SUSPENDED:
+        since = "now" if task.enabled else "still"
+        return f"{words}; it is {since} suspended; go on with: scheduler.py resume {task.id}"
+    if not task.enabled or state is TaskState.FAILED:
+        return words  # there is nothing to be suspended
+    may_be_healed = task.self_heal and app.settings.config.healer is not None
+    return f"{words}; at {task.suspend_after}{' at the latest' * may_be_healed} it is suspended"
 
 
 def _as_it_is_now(app: App, db: Database, task: Task) -> Task:
