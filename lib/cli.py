@@ -99,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(report_crash(arguments, error))
 
 
-def _complain(error: Exception) -> None:
+def _complain(error: Exception | str) -> None:
     from lib.terminal import printable  # names of files and fields may be quoted in it
 
     print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
@@ -196,5 +196,5 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
         if command not in (*LOOKING, "stop"):
             raise
         if command not in ("validate", "doctor"):
-            _complain(error)
+            _complain(f"{error}\nnothing runs until this is put right")
         return app_with(workspace, error.partial), str(error).splitlines()

@@ -113,6 +113,7 @@ def test_validate_names_key_value_and_line_of_a_wrong_configuration(
     found, _ = workspace.cli("validate", code=1).stdout.splitlines()
     assert found.startswith(f"config.yaml:{line}: ") and all(part in found for part in parts), found
     assert workspace.cli("list").stderr.startswith("scheduler.py: config.yaml:"), "looking still works"
+    assert workspace.cli("list").stderr.endswith("\nnothing runs until this is put right\n")
     assert "config.yaml:" in workspace.cli("doctor", code=1).stdout
     assert workspace.cli("run", "any", code=2).stderr.startswith("scheduler.py: config.yaml:"), "running does not"
 
