@@ -223,6 +223,10 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield from _secrets(app)
     catalog = app.catalog()
     yield _task_files(catalog)
+    warnings = sum(len(file.warnings) for file in catalog.files)
+    if warnings:
+        words = f"{warnings} warning{'s' * (warnings != 1)} in task files: scheduler.py validate"
+        yield Finding("tasks", True, words, note=True)
     db, trouble = _database(app)
     yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)

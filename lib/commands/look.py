@@ -17,7 +17,7 @@ from lib.errors import Exit, TickdownError
 from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
-from lib.records import as_dict
+from lib.records import as_dict, replace
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
@@ -43,6 +43,7 @@ from lib.views import (
     when,
 )
 from lib.wording import reading
+from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
 FOLLOW_EVERY = 0.2
@@ -123,13 +124,13 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         document = {**view.json(), **_details_json(task, facts)}
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
         document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
-        document["warnings"] = _warnings(catalog, task)
+        document["warnings"] = [problem.at(task.path) for problem in _warnings(catalog, task)]
         screen.json(document)
         return Exit.OK
     for name, value in _facts_rows(view, facts, now):
         screen.line(f"{name:<10} {value}")
     for warning in _warnings(catalog, task):
-        screen.line(f"{'warning':<10} {one_line(warning)}")
+        screen.line(f"{'warning':<10} {one_line(replace(warning, warning=False).at(task.path))}")
     for row in tickets:
         opened = when(row.opened_at, now, task.zone)
         screen.line(f"{'ticket':<10} {row.id}: {one_line(row.ticket.title)}, opened {opened}")
@@ -276,7 +277,7 @@ def _attempt_json(row: sqlite3.Row, zone: tzinfo) -> dict[str, Any]:
     return {name: row[name] for name in names} | times
 
 
-def _warnings(catalog: Catalog, task: Task) -> list[str]:
+def _warnings(catalog: Catalog, task: Task) -> list[Problem]:
     return next((file.warnings for file in catalog.files if file.path == task.path), [])
 
 
