@@ -220,6 +220,7 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield _shell()
     yield _disk_space(app.workspace)
     yield _open_folders(app.workspace)
+    yield from _logs(app.workspace)
     yield from _secrets(app)
     catalog = app.catalog()
     yield _task_files(catalog)
@@ -344,6 +345,19 @@ def _open_folders(workspace: Workspace) -> Finding:
     loose = [str(path) for path in folders if path.exists() and path.stat().st_mode & stat.S_IWOTH]
     text = f"writable by everyone: chmod o-w {' '.join(loose[:5])}" if loose else "only their owner and group may write"
     return Finding("folders", not loose, text)
+
+
+def _logs(workspace: Workspace) -> Iterator[Finding]:
+    """Runs do without them, so nobody would notice."""
+    folder = workspace.logs / "runs"
+    try:
+        places = [workspace.logs, workspace.logs / "scheduler.log", folder, *sorted(folder.iterdir())]
+    except OSError:
+        places = [workspace.logs, folder]
+    closed = [words for words in (_not_writable(place, workspace) for place in places) if words]
+    if closed:
+        more = f"; and {len(closed) - 1} more like it" if len(closed) > 1 else ""
+        yield Finding("logs", False, f"logs are lost: {closed[0]}{more}")
 
 
 def _disk_space(workspace: Workspace) -> Finding:

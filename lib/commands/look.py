@@ -48,6 +48,7 @@ from lib.zones import get_zone, zone_name
 
 FOLLOW_EVERY = 0.2
 RUNS_IN_SHOW = 5
+_LOST = "it could not be written, or is gone"  # every attempt begins one
 
 
 def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> Exit:
@@ -140,7 +141,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         screen.line()
         runs_table(screen, recent, now, lambda run: task.zone)
     if view.last_run is not None:
-        _show_attempts(screen, db, view.last_run)
+        _show_attempts(app, screen, db, view.last_run)
     return Exit.OK
 
 
@@ -211,9 +212,11 @@ def _bounds_rows(task: Task) -> list[tuple[str, str]]:
     return [(name, text) for name, text in (("after", after), ("bounds", ", ".join(bounds))) if text]
 
 
-def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
+def _show_attempts(app: App, screen: Screen, db: Database, run: Run) -> None:
+    found = run.log is not None and (app.workspace.root / run.log).is_file()
+    missing = f"no log: {_LOST}" if run.attempts else "log -"
     screen.line()
-    screen.line(f"last run   {run.run_id}, log {run.log or '-'}")
+    screen.line(f"last run   {run.run_id}, {f'log {run.log}' if found else missing}")
     for row in runs.attempts_of(db, run.run_id):
         ended = f" exit {row['exit_code']}" if row["exit_code"] is not None else ""
         ended = f" signal {row['signal']}" if row["signal"] else ended
@@ -329,9 +332,11 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
         return Exit.OK
     waiting = follow and run.status is RunStatus.RUNNING
     if not waiting and not (run.log and path.is_file()):
-        raise TickdownError(
-            f"run {run.run_id} ({run.status}) has no log: {run.reason or run.error or 'nothing was started'}"
+        told = (
+            _LOST if run.attempts else "",
+            run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
+        raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
     _print_log(db, run, path, follow, raw)
     ended = runs.get_run(db, run.run_id) or run
     if not screen.on_terminal:
