@@ -264,3 +264,15 @@ def test_doctor_and_show_tell_of_a_field_that_nobody_knows(workspace: Workspace)
     assert workspace.json("show", "job")["warnings"][0].startswith("tasks/job.md:4: warning: timout: unknown")
     workspace.task("job", schedule="1h")
     assert workspace.cli("doctor").stdout.endswith("all well\n")
+
+
+def test_doctor_counts_every_kind_of_failure(workspace: Workspace) -> None:
+    workspace.task("bad", "exit 1", schedule="1h")
+    workspace.task("slow", "sleep 1000", schedule="1h", timeout=1)
+    workspace.tick()
+    rows = {check["name"]: check["message"] for check in workspace.json("doctor")["checks"]}
+    assert rows["history"] == "2 failed runs in the last 24 h (1 timed out)"
+    workspace.sql("UPDATE task_runs SET status = 'killed' WHERE task_id = 'bad'")
+    assert "2 failed runs in the last 24 h (1 timed out, 1 killed)\n" in workspace.cli("doctor").stdout
+    workspace.sql("UPDATE task_runs SET status = 'failed'")
+    assert "2 failed runs in the last 24 h\n" in workspace.cli("doctor").stdout

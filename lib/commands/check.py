@@ -21,7 +21,7 @@ from lib.errors import Exit, TickdownError
 from lib.guard import scope_of
 from lib.heal import surrounds_of
 from lib.idle import OUTAGE_AFTER
-from lib.model import RunStatus, TicketKind
+from lib.model import FAILURES, RunStatus, TicketKind
 from lib.records import as_dict, record
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
@@ -404,8 +404,14 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
         yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)
-    recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
-    yield Finding("history", True, f"{len(recent)} failed run{'s' * (len(recent) != 1)} in the last 24 h")
+    yield Finding("history", True, _failed_lately(context.db, now))
+
+
+def _failed_lately(db: Database, now: datetime) -> str:
+    count = {status: len(runs.list_runs(db, None, status, now - timedelta(days=1), 1000)) for status in FAILURES}
+    total, late, killed = sum(count.values()), count[RunStatus.TIMEOUT], count[RunStatus.KILLED]
+    of_them = ", ".join([f"{late} timed out"] * bool(late) + [f"{killed} killed"] * bool(killed))
+    return f"{total} failed run{'s' * (total != 1)} in the last 24 h" + (f" ({of_them})" if of_them else "")
 
 
 def _telegram(app: App, db: Database) -> Finding:
