@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 import traceback
@@ -25,6 +26,7 @@ from lib.workspace import Workspace, make_dir, private_opener
 TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before it is told without
 # Cron comes every minute: what was written this long ago was written by the tick before, or the one before that.
 _JUST_NOW = timedelta(minutes=2)
+_ROOM = 10 * 1024 * 1024
 _WAYS_OUT = {
     sqlite3.SQLITE_FULL: "free some space on that disk",
     sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
@@ -48,7 +50,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     stopped = _not_a_bug(app, error)
     if stopped is not None:
         if is_tick:
-            report_stopped(arguments, stopped)
+            report_stopped(arguments, stopped, of_database=may_pass(error))
         else:
             print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         return Exit.FAILED
@@ -89,9 +91,9 @@ def _is_damaged(app: App, error: Exception) -> bool:
         return False
 
 
-def report_stopped(arguments: SimpleNamespace, error: TickdownError) -> None:
-    """A tick that could not even begin (configuration, .env, database) says so in the log, to the watcher and, where
-    that is still possible, as an alert; and it prints it."""
+def report_stopped(arguments: SimpleNamespace, error: TickdownError, *, of_database: bool = False) -> None:
+    """A tick that could not even begin (configuration, .env), or do all of its work (database), says so in the log, to the
+    watcher and, where that is still possible, as an alert; and it prints it."""
     workspace: Workspace | None = getattr(arguments, "found_workspace", None)
     words = printable(f"scheduler.py: {error}")
     if workspace is None:
@@ -105,7 +107,8 @@ def report_stopped(arguments: SimpleNamespace, error: TickdownError) -> None:
         take_back_orphaned(app.context(app.database()), datetime.now(UTC))
     except (TickdownError, sqlite3.Error, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))
-    is_news = _tell(app, messages.stopped_alert(app.redactor.text(str(error))), None)
+    text = app.redactor.text(str(error))
+    is_news = _tell(app, messages.stopped_alert(text), None, messages.passed_alert(text) if of_database else None)
     complain(words, aloud=is_news or _wants_json(arguments))
 
 
@@ -139,16 +142,17 @@ def _any_app(workspace: Workspace) -> App:
         return app_with(workspace, error.partial)
 
 
-def _tell(app: App, alert: Alert, ticket: Ticket | None) -> bool:
-    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. True if
-    it is news that stderr does not have yet."""
+def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = None) -> bool:
+    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. If that
+    was the trouble, it is over with the record, and `passed` says so. True if it is news that stderr does not have yet."""
     now = datetime.now(UTC)
     pinger = Pinger(app.settings.config.ping_url, "crash", app.log)
     pinger.send("/fail")
     try:
         db = app.database()
         db.wait_no_longer_than(TELL_WITHIN)
-        is_news = outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
+        told = passed if passed is not None and _has_room(app) else alert
+        is_news = outbox.add_alert_once_per(db, outbox.HOUR, told, now)
         is_news &= app.settings.config.notify.destination(None) is not None
         if ticket is not None:
             with db.transaction() as connection:
@@ -161,6 +165,11 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None) -> bool:
         is_news = False
     pinger.finish()
     return is_news
+
+
+def _has_room(app: App) -> bool:
+    """More than for the few bytes of an alert: a disk that is full may still have those."""
+    return shutil.disk_usage(app.database_path().parent).free > _ROOM
 
 
 def _told_lately(app: App, now: datetime) -> bool:

@@ -287,6 +287,15 @@ def stopped_alert(error: str) -> Alert:
     )
 
 
+def passed_alert(error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.STOPPED,
+        title="the scheduler could not work for a while",
+        body=f"{error}\nThe database can be written again, so the next tick goes on. See: scheduler.py doctor",
+        forced=True,
+    )
+
+
 def lacking_alert(error: str) -> Alert:
     return Alert(
         kind=AlertKind.STOPPED,

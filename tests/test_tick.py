@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -638,6 +639,23 @@ def test_the_ticket_of_a_crash_closes_with_the_next_good_tick(workspace: Workspa
     workspace.sql("ALTER TABLE hidden RENAME TO snapshots")
     workspace.tick()
     assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == []
+
+
+def test_trouble_with_the_database_that_is_over_is_told_as_past(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    gate = Gate(workspace)
+    workspace.task("job", gate.command, schedule="1h")
+    tick = workspace.start("tick")
+    gate.wait()
+    before = resource.prlimit(tick.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(tick.pid, resource.RLIMIT_FSIZE, (0, before[1]))  # as on a full disk
+    gate.open()
+    assert tick.stderr is not None and "can't be written" in tick.stderr.readline()
+    resource.prlimit(tick.pid, resource.RLIMIT_FSIZE, before)
+    _, errors = tick.communicate(timeout=PATIENCE)
+    assert tick.returncode == 1 and "can't be used" in errors
+    assert len(telegram.texts) == 1 and "the scheduler could not work for a while" in telegram.texts[0]
+    assert "nothing runs" not in telegram.texts[0] and workspace.rows("job") == [RAN]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
