@@ -266,10 +266,11 @@ def _database(app: App) -> tuple[Database, str | None]:
 
 def _not_writable(path: Path, workspace: Workspace) -> str | None:
     """Why this user can't write what is there, and what to do about it."""
-    wanted = os.R_OK | os.W_OK | (os.X_OK if path.is_dir() else 0)
-    if not os.path.lexists(path) or os.access(path, wanted):
+    is_folder = os.path.isdir(path)
+    wanted = os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)
+    if not os.path.exists(path) or os.access(path, wanted):  # also where nobody can tell: then its folder is closed
         return None
-    name = workspace.relative(path) + "/" * path.is_dir()
+    name = workspace.relative(path) + "/" * is_folder
     if os.statvfs(path).f_flag & os.ST_RDONLY:
         return f"{name} is on a disk that is mounted read-only: mount it writable"
     info = path.stat()
