@@ -66,8 +66,8 @@ class TaskFile:
         return [problem.at(self.path) for problem in self.problems if not problem.warning]
 
     @property
-    def warnings(self) -> list[str]:
-        return [problem.at(self.path) for problem in self.problems if problem.warning]
+    def warnings(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.warning]
 
 
 @record(frozen=True)

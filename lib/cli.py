@@ -71,11 +71,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except TickdownError as error:
-        _complain(error)
         if arguments.command == "tick" and not arguments.dry_run:
             from lib.crash import report_stopped
 
-            report_stopped(getattr(arguments, "found_workspace", None), error)
+            report_stopped(arguments, error)
+        else:
+            _complain(error)
         return int(error.code)
     except UnicodeEncodeError:
         if "".join(sys.argv).encode("utf-8", "replace").decode() == "".join(sys.argv):
@@ -98,7 +99,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(report_crash(arguments, error))
 
 
-def _complain(error: Exception) -> None:
+def _complain(error: Exception | str) -> None:
     from lib.terminal import printable  # names of files and fields may be quoted in it
 
     print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
@@ -195,5 +196,5 @@ def _settled(workspace: Workspace, command: str) -> tuple[App, list[str]]:
         if command not in (*LOOKING, "stop"):
             raise
         if command not in ("validate", "doctor"):
-            _complain(error)
+            _complain(f"{error}\nnothing runs until this is put right")
         return app_with(workspace, error.partial), str(error).splitlines()

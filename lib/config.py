@@ -26,6 +26,7 @@ NOTIFY_KEYS = ("telegram", "destinations", "default", "quiet_hours")
 TELEGRAM_KEYS = ("token", "base_url")
 DESTINATION_KEYS = ("chat", "thread")
 AGENT_KEYS = ("argv", "format", "config_dir")
+_ALL_KEYS = "config.example.yaml has all keys"
 DEFAULT_DATABASE = "state/tickdown.db"
 
 
@@ -132,7 +133,7 @@ def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, lis
             return Config(), [Problem(root.line, "", f"{root.describe()} is not accepted; `key: value` lines")]
         root = Node("map", 1, 0)
     fields = Fields(root, KEYS, problems)
-    fields.unknown_as(warning=False, known=KEYS)
+    fields.unknown_as(warning=False, known=KEYS, see=_ALL_KEYS)
     config = Config(
         timezone=fields.read("timezone", "local", _zone),
         max_concurrent=fields.whole("max_concurrent", 5, least=1, most=1000),
@@ -214,7 +215,7 @@ def _section(fields: Fields, name: str, known: tuple[str, ...]) -> Fields:
         fields.refuse(name, f"{node.describe()} is not accepted; a mapping with {', '.join(known)}", node.line)
         node = None
     section = Fields(node or Node("map", fields.line(name), 0), known, fields.problems, f"{fields.prefix}{name}.")
-    section.unknown_as(warning=False, known=known)
+    section.unknown_as(warning=False, known=known, see=_ALL_KEYS)
     return section
 
 
@@ -230,7 +231,7 @@ def _notify(fields: Fields, environment: Mapping[str, str]) -> Notify:
             )
             continue
         one = Fields(node, DESTINATION_KEYS, fields.problems, f"notify.destinations.{name}.")
-        one.unknown_as(warning=False, known=DESTINATION_KEYS)
+        one.unknown_as(warning=False, known=DESTINATION_KEYS, see=_ALL_KEYS)
         destinations[name] = _destination(one, environment)
     default = notify.text("default") or None
     if default is not None and default not in destinations:
@@ -292,7 +293,7 @@ def _agents(fields: Fields, environment: Mapping[str, str]) -> dict[str, Agent]:
             )
             continue
         one = Fields(node, AGENT_KEYS, fields.problems, f"agents.{name}.")
-        one.unknown_as(warning=False, known=AGENT_KEYS)
+        one.unknown_as(warning=False, known=AGENT_KEYS, see=_ALL_KEYS)
         found_before = len(fields.problems)
         argv = one.read("argv", base.argv, _words)
         if not argv:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import sys
 import traceback
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
-from lib.deliver import deliver, send_unrecorded
+from lib.deliver import complain, deliver, send_unrecorded
 from lib.errors import Exit, TickdownError, way_out
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
@@ -20,11 +21,12 @@ from lib.store import outbox
 from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.terminal import printable
-from lib.workspace import Workspace, make_private_dir, private_opener
+from lib.workspace import Workspace, make_dir, private_opener
 
 TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before it is told without
 # Cron comes every minute: what was written this long ago was written by the tick before, or the one before that.
 _JUST_NOW = timedelta(minutes=2)
+_ROOM = 10 * 1024 * 1024
 _WAYS_OUT = {
     sqlite3.SQLITE_FULL: "free some space on that disk",
     sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
@@ -47,30 +49,34 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     is_tick = arguments.command == "tick"
     stopped = _not_a_bug(app, error)
     if stopped is not None:
-        print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         if is_tick:
-            report_stopped(workspace, stopped)
+            report_stopped(arguments, stopped, of_database=may_pass(error))
+        else:
+            print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         return Exit.FAILED
     if _is_damaged(app, error):
         if is_tick:
             return replace_and_report(app, f"the database {app.database_path()} is damaged: {error}")
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
-    if is_tick:
-        _tell(app, *messages.crash_alert(app.redactor.text(summary)))
     words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
-    print(printable(words), file=sys.stderr)
+    is_news = is_tick and _tell(app, *messages.crash_alert(app.redactor.text(summary)))
+    complain(printable(words), aloud=is_news or not is_tick or _wants_json(arguments))
     return Exit.BUG
 
 
 def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     """What the machine lacks, and what to do about it; None if the error is of another kind."""
     if may_pass(error):
-        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-        text = f"the database {app.database_path()} can't be used: {error}"
-        return TickdownError(f"{text}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else text)
+        return TickdownError(f"the database {app.database_path()} can't be used: {with_way_out(error)}")
     advice = way_out(error)
     return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+
+
+def with_way_out(error: Exception) -> str:
+    """What SQLite says, and what to do about it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return f"{error}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else str(error)
 
 
 def _is_damaged(app: App, error: Exception) -> bool:
@@ -85,10 +91,13 @@ def _is_damaged(app: App, error: Exception) -> bool:
         return False
 
 
-def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
-    """A tick that could not even begin (configuration, .env, database) says so in the log, to the watcher and, where
-    that is still possible, as an alert."""
+def report_stopped(arguments: SimpleNamespace, error: TickdownError, *, of_database: bool = False) -> None:
+    """A tick that could not even begin (configuration, .env), or do all of its work (database), says so in the log, to the
+    watcher and, where that is still possible, as an alert; and it prints it."""
+    workspace: Workspace | None = getattr(arguments, "found_workspace", None)
+    words = printable(f"scheduler.py: {error}")
     if workspace is None:
+        print(words, file=sys.stderr)
         return
     app = _any_app(workspace)
     app.log.error("tick_stopped", error=str(error))
@@ -98,7 +107,14 @@ def report_stopped(workspace: Workspace | None, error: TickdownError) -> None:
         take_back_orphaned(app.context(app.database()), datetime.now(UTC))
     except (TickdownError, sqlite3.Error, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))
-    _tell(app, messages.stopped_alert(app.redactor.text(str(error))), None)
+    text = app.redactor.text(str(error))
+    is_news = _tell(app, messages.stopped_alert(text), None, messages.passed_alert(text) if of_database else None)
+    complain(words, aloud=is_news or _wants_json(arguments))
+
+
+def _wants_json(arguments: SimpleNamespace) -> bool:
+    """Then there is nothing but that on stdout."""
+    return bool(getattr(arguments, "json", False))
 
 
 def replace_and_report(app: App, error: str) -> Exit:
@@ -126,45 +142,58 @@ def _any_app(workspace: Workspace) -> App:
         return app_with(workspace, error.partial)
 
 
-def _tell(app: App, alert: Alert, ticket: Ticket | None) -> None:
-    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram."""
+def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = None) -> bool:
+    """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. If that
+    was the trouble, it is over with the record, and `passed` says so. True if it is news that stderr does not have yet."""
     now = datetime.now(UTC)
     pinger = Pinger(app.settings.config.ping_url, "crash", app.log)
     pinger.send("/fail")
     try:
         db = app.database()
         db.wait_no_longer_than(TELL_WITHIN)
-        outbox.add_alert_once_per(db, outbox.HOUR, alert, now)
+        told = passed if passed is not None and _has_room(app) else alert
+        is_news = outbox.add_alert_once_per(db, outbox.HOUR, told, now)
+        is_news &= app.settings.config.notify.destination(None) is not None
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
         deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
-        print(printable(app.redactor.text(f"tickdown: {alert.title}\n{alert.body}")), file=sys.stderr)
         if not _told_lately(app, now):
             send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
+        is_news = False
     pinger.finish()
+    return is_news
+
+
+def _has_room(app: App) -> bool:
+    """More than for the few bytes of an alert: a disk that is full may still have those."""
+    return shutil.disk_usage(app.database_path().parent).free > _ROOM
 
 
 def _told_lately(app: App, now: datetime) -> bool:
-    """Within the hour, by the time of an empty file: there is no database to remember it."""
-    state = app.workspace.state
-    path = state / "told"
-    try:
-        if timedelta(0) <= now - datetime.fromtimestamp(path.stat().st_mtime, UTC) < outbox.HOUR:
+    """Within the hour, by the time of an empty file: there is no database to remember it. Among the logs if not in state,
+    which may be what can't be written."""
+    places = (app.workspace.state, app.workspace.logs)
+    for folder in places:
+        try:
+            marked = datetime.fromtimestamp((folder / "told").stat().st_mtime, UTC)
+        except OSError:
+            continue
+        if timedelta(0) <= now - marked < outbox.HOUR:
             return True
-    except OSError:
-        pass
-    try:
-        make_private_dir(state)
-        descriptor = private_opener(str(path), os.O_WRONLY | os.O_CREAT)
-        os.utime(descriptor)
-        os.close(descriptor)
-        return False
-    except OSError:
-        # Nothing can be remembered: it is told when it begins, which is soon after the last good tick, and every full hour.
-        return now.minute != 0 and now - _last_written(app) > _JUST_NOW
+    for folder in places:
+        try:
+            make_dir(folder)
+            descriptor = private_opener(str(folder / "told"), os.O_WRONLY | os.O_CREAT)
+            os.utime(descriptor)
+            os.close(descriptor)
+            return False
+        except OSError:
+            continue
+    # Nothing can be remembered: it is told when it begins, which is soon after the last good tick, and every full hour.
+    return now.minute != 0 and now - _last_written(app) > _JUST_NOW
 
 
 def _last_written(app: App) -> datetime:

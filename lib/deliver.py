@@ -76,14 +76,24 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
 
 
 def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime) -> None:
-    """For the alert that the database can't be used. Once, to where alerts go by default; it is on stderr already."""
-    target = config.notify.destination(None)
-    if target is None:
-        return
+    """For the alert that the database can't be used. Once, to stderr and to where alerts go by default."""
+    target, message = config.notify.destination(None), Message((Outgoing(0, now, alert, held=False),))
+    for send in (_to_stderr, _telegram(config.notify, target[1]) if target is not None else None):
+        try:
+            if send is not None:
+                send(message, redactor)
+        except SendError as error:
+            log.warning("alert_not_sent", error=redactor.text(str(error)))
+
+
+def complain(text: str, *, aloud: bool) -> None:
+    """What keeps a tick from working. Every tick finds it again, and cron mails what is on stderr: `aloud` it stands there,
+    otherwise only where somebody is watching."""
+    stream = sys.stderr if aloud or sys.stderr.isatty() else sys.stdout
     try:
-        _telegram(config.notify, target[1])(Message((Outgoing(0, now, alert, held=False),)), redactor)
-    except SendError as error:
-        log.warning("alert_not_sent", error=redactor.text(str(error)))
+        print(text, file=stream, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # nobody reads it; the exit code must not change
 
 
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:

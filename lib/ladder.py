@@ -177,6 +177,7 @@ class Verdict:
     tickets: tuple[TicketKind, ...] = ()
     closing: DisabledReason | None = None  # it does not run again, and its file is to say why
     probation: Probation | None = None
+    suspended: bool = False  # before, and still: a success by hand lets no tick start it
 
 
 @record(frozen=True)
@@ -235,7 +236,13 @@ def _after_success(task: Task, facts: Facts, now: datetime, how: Circumstances) 
         alert = AlertKind.RECOVERED
     elif task.notify_on in (NotifyOn.SUCCESS, NotifyOn.ALWAYS):
         alert = AlertKind.SUCCESS
-    return Verdict(0, None, None, None, alert=alert, probation=_probation_after_success(facts, now, how))
+    probation = _probation_after_success(facts, now, how)
+    return Verdict(0, None, None, None, alert=alert, probation=probation, suspended=_is_suspended(task, facts))
+
+
+def _is_suspended(task: Task, facts: Facts) -> bool:
+    by_its_file = task.disabled_reason if not task.enabled else None
+    return (facts.closing or by_its_file) is DisabledReason.AUTO_SUSPENDED
 
 
 def _probation_after_success(facts: Facts, now: datetime, how: Circumstances) -> Probation | None:

@@ -108,6 +108,8 @@ def run_alert(
     lines = [] if task.title == task.id else [task.title]
     if outcome.status is RunStatus.SUCCESS:
         lines += _good_news(task, verdict, run_id, since, tried)
+        if verdict.suspended:
+            lines.append(f"It is suspended, so no tick starts it. Go on with: scheduler.py resume {task.id}")
     else:
         lines += _bad_news(task, verdict, outcome, since, tried)
     lines.append(f"More: scheduler.py logs {run_id}")
@@ -130,6 +132,8 @@ def _title(task: Task, verdict: Verdict, tried: Tried) -> str:
             "a heal that did not last" if tried.probation else f"{len(tried.heals)} heal" + "s" * (len(tried.heals) > 1)
         )
         return f"{task.id} is suspended after {after}"
+    if verdict.alert is AlertKind.RECOVERED and verdict.suspended:
+        return f"{task.id} succeeded but is still suspended"
     return _TITLES[verdict.alert].format(id=task.id, n=verdict.failures)
 
 
@@ -282,6 +286,15 @@ def stopped_alert(error: str) -> Alert:
         kind=AlertKind.STOPPED,
         title="the scheduler can't work: nothing runs",
         body=f"{error}\nAll tasks are paused while this lasts; once it is over, the next tick goes on. See: scheduler.py doctor",
+        forced=True,
+    )
+
+
+def passed_alert(error: str) -> Alert:
+    return Alert(
+        kind=AlertKind.STOPPED,
+        title="the scheduler could not work for a while",
+        body=f"{error}\nThe database can be written again, so the next tick goes on. See: scheduler.py doctor",
         forced=True,
     )
 

@@ -268,10 +268,14 @@ def variables_in(text: str) -> tuple[str, ...]:
 
 def who_am_i() -> str:
     """The task in whose run this is said, or the user."""
-    import pwd
-
     if inside := os.environ.get("TICKDOWN_TASK_ID"):
         return f"task {inside[:64].encode('utf-8', 'replace').decode()}"  # whatever bytes somebody put there
+    return user_name()
+
+
+def user_name() -> str:
+    import pwd
+
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

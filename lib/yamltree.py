@@ -294,11 +294,12 @@ class Fields:
                 result[key] = node.text if node.value is not None else ""
         return result
 
-    def unknown_as(self, *, warning: bool, known: Collection[str]) -> None:
-        """Report the keys nobody knows, each with the nearest name there is."""
+    def unknown_as(self, *, warning: bool, known: Collection[str], see: str = "") -> None:
+        """Report the keys nobody knows, each with the nearest name there is, and where all of them are to be seen."""
         for number, name in enumerate(self.unknown):
             near = suggestion(name, known) if number < MOST_PROBLEMS else ""  # which takes its time
-            self.problems.append(Problem(self.line(name), self.prefix + name, f"unknown{near}", warning=warning))
+            words = f"unknown{near}" + (f"; {see}" if see else "")
+            self.problems.append(Problem(self.line(name), self.prefix + name, words, warning=warning))
 
 
 def first_few(problems: list[Problem]) -> list[Problem]:

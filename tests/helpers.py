@@ -7,6 +7,7 @@ import json
 import os
 import queue
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -19,6 +20,8 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from lib.app import app_with, task_views
 from lib.config import load_settings
@@ -85,6 +88,7 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.scheduler = SCHEDULER
+        self.prefix: list[str] = []
         (root / "tasks").mkdir(parents=True)
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -115,7 +119,17 @@ class Workspace:
     # --- the command line ---
 
     def argv(self, *arguments: str) -> list[str]:
-        return [sys.executable, str(self.scheduler), *arguments, "--workspace", str(self.root)]
+        return [*self.prefix, sys.executable, str(self.scheduler), *arguments, "--workspace", str(self.root)]
+
+    def bind_by_modes(self) -> None:
+        """From now on what `chmod` says holds for the commands, as it does for everybody but root."""
+        if os.geteuid() == 0:
+            self.prefix = ["setpriv", "--bounding-set", "-all", "--inh-caps", "-all"]
+            if (
+                shutil.which("setpriv") is None
+                or subprocess.run([*self.prefix, "true"], capture_output=True).returncode
+            ):
+                pytest.skip("no setpriv to give up root's privileges with")
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
         """Start a command and come back at once."""

@@ -152,6 +152,35 @@ def test_after_suspend_after_failures_the_file_itself_says_suspended(workspace: 
     assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == [("suspended",)]
 
 
+@pytest.mark.parametrize("command", ["run", "retry"])
+def test_a_success_by_hand_of_a_suspended_task_is_no_recovery(
+    workspace: Workspace, telegram: Telegram, command: str
+) -> None:
+    telegram.configure(workspace)
+    path = workspace.task("job", "test -e fine", schedule="1h", suspend_after=1)
+    workspace.tick()
+    (workspace.root / "fine").touch()
+    lines = workspace.cli(command, "job").stdout.splitlines()
+    assert lines[-2].startswith("job: success in ")
+    assert lines[-1] == "it succeeded, but is still suspended; go on with: scheduler.py resume job"
+    assert len(telegram.texts) == 2 and "recovered" not in telegram.texts[1]
+    assert "job succeeded but is still suspended" in telegram.texts[1]
+    assert "Go on with: scheduler.py resume job" in telegram.texts[1]
+    document = workspace.json("run", "job")
+    assert (document["state"], document["failures"]) == ("suspended", 0) and "auto_suspended" in path.read_text()
+    workspace.cli("resume", "job")
+    assert "suspended" not in workspace.cli("run", "job").stdout and len(telegram.texts) == 2
+
+
+def test_a_success_by_hand_of_a_failing_task_is_a_recovery(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    workspace.task("job", "test -e fine", schedule="1h")
+    workspace.tick()
+    (workspace.root / "fine").touch()
+    assert "suspended" not in workspace.cli("run", "job").stdout
+    assert "job recovered" in telegram.texts[1] and "resume" not in telegram.texts[1]
+
+
 def test_a_timeout_is_told_and_ticketed_without_a_retry(workspace: Workspace, telegram: Telegram) -> None:
     telegram.configure(workspace)
     workspace.task("slow", "sleep 1000", schedule="1h", timeout=1, retry=3)

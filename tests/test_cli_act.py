@@ -491,3 +491,30 @@ def test_a_plain_tick_is_understood_without_the_parser_as_with_it(argv: list[str
 def test_what_only_looks_like_a_plain_tick_is_a_wrong_usage(workspace: Workspace, argv: list[str]) -> None:
     done = run_plainly(sys.executable, str(SCHEDULER), *argv, cwd=workspace.root, env=workspace.environment, code=2)
     assert done.stderr.startswith("usage: ")
+
+
+def test_a_failure_by_hand_says_what_it_counts_for(workspace: Workspace) -> None:
+    def last_line(*words: str, code: int = 1) -> str:
+        return workspace.cli(*words, code=code).stdout.splitlines()[-1]
+
+    path = workspace.task("job", "exit $(cat code)", schedule="1h", suspend_after=4)
+    (workspace.root / "code").write_text("1")
+    workspace.tick()
+    assert last_line("run", "job") == "failure 2 in a row; at 4 it is suspended"
+    workspace.config("agents: {fake: {argv: ['true'], format: text}}\nhealer: fake\n")
+    assert last_line("retry", "job") == "failure 3 in a row; at 4 at the latest it is suspended"
+    assert last_line("run", "job") == "failure 4 in a row; it is now suspended; go on with: scheduler.py resume job"
+    assert "auto_suspended" in path.read_text()
+    document = workspace.json("run", "job", code=1)
+    assert (document["state"], document["failures"]) == ("suspended", 5)
+    assert last_line("run", "job") == "failure 6 in a row; it is still suspended; go on with: scheduler.py resume job"
+    workspace.cli("resume", "job")
+    workspace.cli("pause", "job")
+    assert last_line("run", "job") == "failure 1 in a row"
+    (workspace.root / "code").write_text("0")
+    assert last_line("run", "job", code=0).startswith("job: success in ")
+
+
+def test_a_failure_that_does_not_count_is_not_numbered(workspace: Workspace) -> None:
+    workspace.task("job", "echo 'curl: (6) Could not resolve host'; exit 6")
+    assert workspace.cli("run", "job", code=1).stdout.splitlines()[-1].startswith("job: failed in ")

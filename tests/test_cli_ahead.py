@@ -411,6 +411,7 @@ def test_looking_ahead_works_with_broken_settings(workspace: Workspace) -> None:
     for command in (["next"], ["why", "job"], ["simulate"]):
         done = workspace.cli(*command)
         assert "config.yaml:1: max_concurrent" in done.stderr and done.stdout
+        assert done.stderr.endswith("\nnothing runs until this is put right\n")
 
 
 def test_looking_ahead_says_that_duplicates_stop_everything(workspace: Workspace) -> None:

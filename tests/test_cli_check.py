@@ -113,6 +113,7 @@ def test_validate_names_key_value_and_line_of_a_wrong_configuration(
     found, _ = workspace.cli("validate", code=1).stdout.splitlines()
     assert found.startswith(f"config.yaml:{line}: ") and all(part in found for part in parts), found
     assert workspace.cli("list").stderr.startswith("scheduler.py: config.yaml:"), "looking still works"
+    assert workspace.cli("list").stderr.endswith("\nnothing runs until this is put right\n")
     assert "config.yaml:" in workspace.cli("doctor", code=1).stdout
     assert workspace.cli("run", "any", code=2).stderr.startswith("scheduler.py: config.yaml:"), "running does not"
 
@@ -218,3 +219,61 @@ def test_doctor_notices_what_another_user_has_written(workspace: Workspace) -> N
     (workspace.root / "state" / "locks").mkdir(exist_ok=True)
     os.chown(workspace.root / "state" / "locks", 65534, 65534)
     assert "locks belongs to another user: chown it" in workspace.cli("doctor", code=1).stdout
+
+
+@pytest.mark.parametrize(
+    ("path", "mode", "says"),
+    [
+        ("state", 0o200, "state/ is not writable for .* \\(mode 0200\\): chmod u\\+rx /.*/state"),
+        ("state", 0o500, "state/ is not writable for .* \\(mode 0500\\): chmod u\\+w /.*/state"),
+        ("state/locks", 0o500, "state/locks/ is not writable for .* \\(mode 0500\\): chmod u\\+w /.*/state/locks"),
+        ("state/tickdown.db", 0o400, "state/tickdown.db is not writable for .* \\(mode 0400\\): chmod u\\+w /.*"),
+    ],
+)
+def test_doctor_says_what_can_not_be_written_and_goes_on(workspace: Workspace, path: str, mode: int, says: str) -> None:
+    workspace.bind_by_modes()
+    workspace.task("job", schedule="1h")
+    workspace.tick()
+    place = workspace.root / path
+    before = place.stat().st_mode
+    place.chmod(mode)
+    lines = workspace.cli("doctor", code=1).stdout.splitlines()
+    place.chmod(before)
+    assert [line for line in lines if re.fullmatch(f"PROBLEM  database     {says}", line)], lines
+    assert any(line.startswith("ok       alerts ") for line in lines) and not any("logs" in line for line in lines)
+    assert "all well" in workspace.cli("doctor").stdout
+
+
+def test_doctor_says_why_the_database_can_not_be_used_and_goes_on(workspace: Workspace) -> None:
+    workspace.tick()
+    (workspace.root / "state" / "tickdown.db-wal").mkdir()
+    lines = workspace.cli("doctor", code=1).stdout.splitlines()
+    assert any(line.startswith("PROBLEM  database ") and "can't be used: unable to open" in line for line in lines), (
+        lines
+    )
+    assert any(line.startswith("ok       healing ") for line in lines)
+
+
+def test_doctor_and_show_tell_of_a_field_that_nobody_knows(workspace: Workspace) -> None:
+    workspace.write_task("job", "---\nid: job\nschedule: 1h\ntimout: 5\nretri: 1\ncommand: 'true'\n---\n")
+    workspace.tick()
+    lines = workspace.cli("doctor").stdout.splitlines()
+    assert "note     tasks        2 warnings in task files: scheduler.py validate" in lines
+    assert lines[-1] == "the installation is well; see the notes"
+    shown = [line for line in workspace.cli("show", "job").stdout.splitlines() if line.startswith("warning")]
+    assert shown[0] == "warning    tasks/job.md:4: timout: unknown; did you mean 'timeout'?" and len(shown) == 2
+    assert workspace.json("show", "job")["warnings"][0].startswith("tasks/job.md:4: warning: timout: unknown")
+    workspace.task("job", schedule="1h")
+    assert workspace.cli("doctor").stdout.endswith("all well\n")
+
+
+def test_doctor_counts_every_kind_of_failure(workspace: Workspace) -> None:
+    workspace.task("bad", "exit 1", schedule="1h")
+    workspace.task("slow", "sleep 1000", schedule="1h", timeout=1)
+    workspace.tick()
+    rows = {check["name"]: check["message"] for check in workspace.json("doctor")["checks"]}
+    assert rows["history"] == "2 failed runs in the last 24 h (1 timed out)"
+    workspace.sql("UPDATE task_runs SET status = 'killed' WHERE task_id = 'bad'")
+    assert "2 failed runs in the last 24 h (1 timed out, 1 killed)\n" in workspace.cli("doctor").stdout
+    workspace.sql("UPDATE task_runs SET status = 'failed'")
+    assert "2 failed runs in the last 24 h\n" in workspace.cli("doctor").stdout

@@ -358,3 +358,29 @@ def test_head_gets_its_line(workspace: Workspace) -> None:
     assert head.stdout.startswith("ID ")
     assert process.stderr is not None and process.stderr.read() == ""
     process.stderr.close()
+
+
+def test_a_log_that_could_not_be_written_is_not_shown_as_if_it_were_there(workspace: Workspace) -> None:
+    workspace.bind_by_modes()
+    workspace.task("job", "echo hello; exit $(cat code)", schedule="1h")
+    (workspace.root / "code").write_text("0")
+    workspace.tick()
+    assert f"log {workspace.last_run('job')['log']}" in workspace.cli("show", "job").stdout
+    logs = workspace.root / "logs"
+    folders = [logs, logs / "runs", logs / "runs" / "job"]
+    for folder in folders:
+        folder.chmod(0o500)
+    assert "hello" in workspace.cli("run", "job").stdout
+    run_id = workspace.last_run("job")["run_id"]
+    lost = "no log: it could not be written, or is gone"
+    assert workspace.cli("logs", "job", code=1).stderr == f"scheduler.py: run {run_id} (success) has {lost}\n"
+    assert f"last run   {run_id}, {lost}\n" in workspace.cli("show", "job").stdout
+    (workspace.root / "code").write_text("1")
+    workspace.cli("run", "job", code=1)
+    assert workspace.cli("logs", "job", code=1).stderr.endswith(f"(failed) has {lost}; exit code 1\n")
+    (found,) = [line for line in workspace.cli("doctor", code=1).stdout.splitlines() if line.startswith("PROBLEM")]
+    assert found.startswith("PROBLEM  logs         logs are lost: logs/ is not writable for ")
+    assert f"(mode 0500): chmod u+w {logs}; and 2 more like it" in found
+    for folder in folders:
+        folder.chmod(0o700)
+    assert "PROBLEM" not in workspace.cli("doctor").stdout

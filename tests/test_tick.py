@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
+import resource
 import shlex
 import shutil
 import subprocess
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -283,15 +287,60 @@ def test_duplicate_ids_stop_everything_with_one_forced_alert_an_hour(workspace: 
     workspace.task("same", "touch ran", schedule="1h")
     shutil.copy(workspace.root / "tasks" / "same.md", workspace.root / "tasks" / "other.md")
     workspace.task("innocent", "touch ran", schedule="1h")
-    first = workspace.tick(code=3)
-    workspace.tick(code=3)
-    assert "tasks/other.md and tasks/same.md" in first.stderr
+    first, second = workspace.tick(code=3), workspace.tick(code=3)
+    line = "duplicate id 'same': tasks/other.md and tasks/same.md; nothing runs until this is put right"
+    assert (first.stdout, first.stderr) == ("", f"{line}\n")
+    assert (second.stdout, second.stderr) == (f"{line}\n", ""), "cron mails what is on stderr"
     assert not (workspace.root / "ran").exists() and workspace.history() == []
     assert len(telegram.texts) == 1
     assert "tasks/other.md" in telegram.texts[0] and "tasks/same.md" in telegram.texts[0]
     workspace.sql("UPDATE alerts SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '-61 minutes')")
-    workspace.tick(code=3)
-    assert len(telegram.texts) == 2
+    assert workspace.tick(code=3).stderr == f"{line}\n" and len(telegram.texts) == 2
+
+
+def duplicate(workspace: Workspace) -> int:
+    workspace.task("same", schedule="1h")
+    shutil.copy(workspace.root / "tasks" / "same.md", workspace.root / "tasks" / "other.md")
+    return 3
+
+
+def misconfigure(workspace: Workspace) -> int:
+    workspace.config("max_concurrent: [tasks/other.md and tasks/same.md]\n")
+    return 2
+
+
+def spoil_env(workspace: Workspace) -> int:
+    (workspace.root / ".env").write_text("not a line, tasks/other.md and tasks/same.md\n")
+    return 2
+
+
+@pytest.mark.parametrize("spoil", [duplicate, misconfigure, spoil_env])
+def test_what_stops_every_tick_is_on_stderr_once_an_hour(
+    workspace: Workspace, spoil: Callable[[Workspace], int]
+) -> None:
+    workspace.tick()
+    code = spoil(workspace)
+    first, second = workspace.tick(code=code), workspace.tick(code=code)
+    assert first.stderr.startswith("tickdown on ") and second.stderr == "" != second.stdout
+    (words,) = second.stdout.splitlines()
+    said = words.removeprefix("scheduler.py: ").partition("; nothing runs")[0]
+    assert first.stderr.count(said) == 1 and first.stdout == second.stdout, "what the alert says is not said beside it"
+    assert words in on_terminal(workspace, code)
+    workspace.sql("UPDATE alerts SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '-61 minutes')")
+    assert said in workspace.tick(code=code).stderr
+    as_json = workspace.tick("--json", code=code)
+    assert json.loads(as_json.stdout)["duplicates"] if code == 3 else words in as_json.stderr and not as_json.stdout
+
+
+def on_terminal(workspace: Workspace, code: int) -> str:
+    """What a tick prints on stderr where that is a terminal."""
+    ours, theirs = pty.openpty()
+    done = subprocess.run(workspace.argv("tick"), env=workspace.environment, stdout=subprocess.DEVNULL, stderr=theirs)
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as screen:
+        text = screen.read(10_000).decode()
+    assert done.returncode == code
+    return text
 
 
 # --- being watched ---------------------------------------------------------------------------------------------
@@ -592,12 +641,47 @@ def test_the_ticket_of_a_crash_closes_with_the_next_good_tick(workspace: Workspa
     assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == []
 
 
+def test_trouble_with_the_database_that_is_over_is_told_as_past(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    gate = Gate(workspace)
+    workspace.task("job", gate.command, schedule="1h")
+    tick = workspace.start("tick")
+    gate.wait()
+    before = resource.prlimit(tick.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(tick.pid, resource.RLIMIT_FSIZE, (0, before[1]))  # as on a full disk
+    gate.open()
+    assert tick.stderr is not None and "can't be written" in tick.stderr.readline()
+    resource.prlimit(tick.pid, resource.RLIMIT_FSIZE, before)
+    _, errors = tick.communicate(timeout=PATIENCE)
+    assert tick.returncode == 1 and "can't be used" in errors
+    assert len(telegram.texts) == 1 and "the scheduler could not work for a while" in telegram.texts[0]
+    assert "nothing runs" not in telegram.texts[0] and workspace.rows("job") == [RAN]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_state_that_can_not_be_written_is_said_and_is_no_bug(workspace: Workspace) -> None:
     workspace.task("job", schedule="1h")
     workspace.tick()
     (workspace.root / "state" / "tickdown.db").chmod(0o400)
     assert "can't be opened" in workspace.tick(code=1).stderr
+
+
+def test_a_state_folder_that_can_not_be_written_is_told_once_an_hour(workspace: Workspace, telegram: Telegram) -> None:
+    workspace.bind_by_modes()
+    telegram.configure(workspace)
+    workspace.tick()
+    state = workspace.root / "state"
+    state.chmod(0o500)
+    first, second = workspace.tick(code=1), workspace.tick(code=1)
+    assert re.match(
+        "tickdown on .*: the scheduler can't work: nothing runs\nthe database .* can't be used: ", first.stderr
+    )
+    assert second.stderr == "" and "can't be used" in second.stdout and len(telegram.texts) == 1
+    mark = workspace.root / "logs" / "told"
+    os.utime(mark, (mark.stat().st_mtime - 3700,) * 2)
+    assert workspace.tick(code=1).stderr == first.stderr and len(telegram.texts) == 2
+    state.chmod(0o700)
+    workspace.tick()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")

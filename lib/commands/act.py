@@ -16,19 +16,19 @@ from lib.catalog import Catalog
 from lib.closing import edit_file
 from lib.context import Context
 from lib.deciding import Decision, hindrance
-from lib.deliver import deliver
+from lib.deliver import complain, deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
-from lib.governor import Plan, is_spent
+from lib.governor import Plan, is_spent, state_of
 from lib.lock import TaskLock, read_holder
-from lib.model import Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source
+from lib.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from lib.process import is_alive
 from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
 from lib.schedule import OneShot
 from lib.starting import new_run
-from lib.store import runs, tasks
+from lib.store import outbox, runs, tasks
 from lib.store.database import DamagedDatabase, Database
 from lib.supervisor import Supervisor
 from lib.task import Task
@@ -126,8 +126,11 @@ def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None
             "duplicates": report.duplicates,
         })  # fmt: skip
         return
-    for line in report.duplicates:
-        print(f"{printable(line)}; nothing runs until this is put right", file=sys.stderr)
+    if report.duplicates:
+        told = outbox.told_since(db, AlertKind.DUPLICATES, report.started_at)
+        by_stderr = app.settings.config.notify.destination(None) is None  # where the alert has the same lines
+        for line in report.duplicates:
+            complain(f"{printable(line)}; nothing runs until this is put right", aloud=told and not by_stderr)
     if report.run_ids:
         screen.line(f"tick: {len(report.run_ids)} run" + ("s" if len(report.run_ids) != 1 else ""))
     elif screen.on_terminal and not report.duplicates and not report.deferred:
@@ -257,6 +260,7 @@ def _begin(
 
 
 def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
+    before = tasks.facts(db, task.id)
     with Supervisor(db, on_done=lambda job: None) as supervisor:
         supervisor.on_trouble = app.context(db).tell_of_trouble
         execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
@@ -266,7 +270,7 @@ def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: E
     if isinstance(execution.echo, Echo):
         execution.echo.flush()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
-    return _verdict(db, screen, task, execution, supervisor.received)
+    return _verdict(app, db, screen, task, execution, before, supervisor.received)
 
 
 def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence:
@@ -319,15 +323,45 @@ class Echo:
             self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left or is full; the run goes on
 
 
-def _verdict(db: Database, screen: Screen, task: Task, execution: Execution, received: signal.Signals | None) -> Exit:
+def _verdict(
+    app: App, db: Database, screen: Screen, task: Task, execution: Execution, before: Facts | None,
+    received: signal.Signals | None,
+) -> Exit:  # fmt: skip
     ended = runs.get_run(db, execution.run_id)
     assert ended is not None and execution.outcome is not None
+    facts = tasks.facts(db, task.id)
+    failures = facts.failures if facts else 0
+    state = state_of(datetime.now(UTC), _as_it_is_now(app, db, task), facts)
     if screen.as_json:
-        screen.json(run_json(ended, task.zone))
+        screen.json(run_json(ended, task.zone) | {"state": state, "failures": failures})
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
+    if ended.status is RunStatus.SUCCESS and state is TaskState.SUSPENDED:
+        screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")
+    elif failures > (before.failures if before else 0):
+        screen.line(_counted(app, task, failures, state))
     if received is not None:
         return Exit.INTERRUPTED if received is signal.SIGINT else Exit.TERMINATED
     return Exit.OK if ended.status is RunStatus.SUCCESS else Exit.FAILED
+
+
+def _counted(app: App, task: Task, failures: int, state: TaskState) -> str:
+    """What a failure by hand means for the task, since it counts like any other."""
+    words = f"failure {failures} in a row"
+    if state is TaskState.SUSPENDED:
+        since = "now" if task.enabled else "still"
+        return f"{words}; it is {since} suspended; go on with: scheduler.py resume {task.id}"
+    if not task.enabled or state is TaskState.FAILED:
+        return words  # there is nothing to be suspended
+    may_be_healed = task.self_heal and app.settings.config.healer is not None
+    return f"{words}; at {task.suspend_after}{' at the latest' * may_be_healed} it is suspended"
+
+
+def _as_it_is_now(app: App, db: Database, task: Task) -> Task:
+    """The run may have changed the file, and so may somebody meanwhile."""
+    try:
+        return app.catalog(db).get(task.id) or task
+    except TickdownError:
+        return task
 
 
 def _show_command(app: App, screen: Screen, task: Task) -> Exit:

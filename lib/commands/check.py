@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import shutil
+import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -20,19 +21,19 @@ from lib.errors import Exit, TickdownError
 from lib.guard import scope_of
 from lib.heal import surrounds_of
 from lib.idle import OUTAGE_AFTER
-from lib.model import RunStatus, TicketKind
+from lib.model import FAILURES, RunStatus, TicketKind
 from lib.records import as_dict, record
 from lib.recover import dead_runs
 from lib.runners import CannotRun, find_agent, working_folder
 from lib.schedule import OneShot
 from lib.store import costs, outbox, runs, tasks, ticks
-from lib.store.database import Database
+from lib.store.database import Database, may_pass
 from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import in_words
 from lib.views import Screen, usd
-from lib.workspace import Workspace, fill
+from lib.workspace import Workspace, fill, user_name
 from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
@@ -219,30 +220,72 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield _shell()
     yield _disk_space(app.workspace)
     yield _open_folders(app.workspace)
+    yield from _logs(app.workspace)
     yield from _secrets(app)
     catalog = app.catalog()
     yield _task_files(catalog)
-    try:
-        db = app.database()
-    except TickdownError as error:
-        yield Finding("database", False, str(error))
-        return
-    damage = db.problems()
-    yield Finding(
-        "database", not damage, f"{app.database_path()}" + (f": {'; '.join(damage)}" if damage else " is sound")
-    )
-    if damage:
-        return
+    warnings = sum(len(file.warnings) for file in catalog.files)
+    if warnings:
+        words = f"{warnings} warning{'s' * (warnings != 1)} in task files: scheduler.py validate"
+        yield Finding("tasks", True, words, note=True)
+    db, trouble = _database(app)
+    yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)
-    yield _last_tick(context, now)
-    yield from _runs(context, catalog, now)
+    if trouble is None:
+        yield _last_tick(context, now)
+        yield from _runs(context, catalog, now)
     yield _telegram(app, db)
     if app.settings.config.ping_url:
         yield Finding("ping", True, "every tick calls ping_url")
-    yield from _agents(context, catalog, now)
+    yield from _agents(context, catalog)
+    limit = app.settings.config.budget_usd_per_day
+    if trouble is None and limit is not None and app.settings.config.healer is not None:
+        yield Finding("budget", True, f"{usd(costs.spent(db, context.midnight(now)))} of {usd(limit)} spent today")
 
 
-def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding]:
+def _database(app: App) -> tuple[Database, str | None]:
+    """It, or with what is wrong with it an empty one: there is more to be checked."""
+    from lib.crash import with_way_out
+
+    path, workspace = app.database_path(), app.workspace
+    written = (workspace.state, workspace.locks, path.parent, path, *(Path(f"{path}{end}") for end in ("-wal", "-shm")))
+    trouble = next((words for words in (_not_writable(one, workspace) for one in written) if words), None)
+    if trouble is not None:
+        return Database(None), trouble
+    try:
+        db = app.database()
+        damage = db.problems()
+    except TickdownError as error:
+        return Database(None), str(error)
+    except sqlite3.Error as error:
+        if not may_pass(error):
+            raise
+        return Database(None), f"{path} can't be used: {with_way_out(error)}"
+    return (Database(None), f"{path}: {'; '.join(damage)}") if damage else (db, None)
+
+
+def _not_writable(path: Path, workspace: Workspace) -> str | None:
+    """Why this user can't write what is there, and what to do about it."""
+    is_folder = os.path.isdir(path)
+    wanted = os.R_OK | os.W_OK | (os.X_OK if is_folder else 0)
+    if not os.path.exists(path) or os.access(path, wanted):  # also where nobody can tell: then its folder is closed
+        return None
+    name = workspace.relative(path) + "/" * is_folder
+    if os.statvfs(path).f_flag & os.ST_RDONLY:
+        return f"{name} is on a disk that is mounted read-only: mount it writable"
+    info = path.stat()
+    words = f"{name} is not writable for {user_name()} (mode {stat.S_IMODE(info.st_mode):04o})"
+    if info.st_uid != os.geteuid():
+        return f"{words}, but belongs to uid {info.st_uid}: chown it"
+    missing = "".join(
+        letter
+        for letter, bit in (("r", os.R_OK), ("w", os.W_OK), ("x", os.X_OK))
+        if wanted & bit & ~(info.st_mode >> 6)
+    )
+    return f"{words}: chmod u+{missing} {path}" if missing else words
+
+
+def _agents(context: Context, catalog: Catalog) -> Iterator[Finding]:
     config, place = context.settings.config, context.place
     used = sorted({task.agent for task in catalog.tasks if task.agent and task.enabled})
     for name in used:
@@ -258,9 +301,6 @@ def _agents(context: Context, catalog: Catalog, now: datetime) -> Iterator[Findi
         yield Finding("healing", False, f"healer: {config.healer}: {missing} is not on the PATH, so nothing is healed")
     else:
         yield Finding("healing", True, f"{config.healer} ({program}) repairs failing tasks")
-    if config.budget_usd_per_day is not None:
-        spent = costs.spent(context.db, context.midnight(now))
-        yield Finding("budget", True, f"{usd(spent)} of {usd(config.budget_usd_per_day)} spent today")
 
 
 def _workspace(workspace: Workspace) -> Finding:
@@ -308,6 +348,19 @@ def _open_folders(workspace: Workspace) -> Finding:
     return Finding("folders", not loose, text)
 
 
+def _logs(workspace: Workspace) -> Iterator[Finding]:
+    """Runs do without them, so nobody would notice."""
+    folder = workspace.logs / "runs"
+    try:
+        places = [workspace.logs, workspace.logs / "scheduler.log", folder, *sorted(folder.iterdir())]
+    except OSError:
+        places = [workspace.logs, folder]
+    closed = [words for words in (_not_writable(place, workspace) for place in places) if words]
+    if closed:
+        more = f"; and {len(closed) - 1} more like it" if len(closed) > 1 else ""
+        yield Finding("logs", False, f"logs are lost: {closed[0]}{more}")
+
+
 def _disk_space(workspace: Workspace) -> Finding:
     free = shutil.disk_usage(workspace.root).free
     return Finding("disk", free > LITTLE_SPACE, f"{free // 1024**2} MiB free")
@@ -352,8 +405,14 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.
         of_a_task = ticket.kind not in (TicketKind.CRASH, TicketKind.ALERT_FAILED)
         yield Finding("ticket", of_a_task, f"{ticket.title}, opened {in_words(opened, now)}", note=True)
-    recent = runs.list_runs(context.db, since=now - timedelta(days=1), status=RunStatus.FAILED, limit=1000)
-    yield Finding("history", True, f"{len(recent)} failed run{'s' * (len(recent) != 1)} in the last 24 h")
+    yield Finding("history", True, _failed_lately(context.db, now))
+
+
+def _failed_lately(db: Database, now: datetime) -> str:
+    count = {status: len(runs.list_runs(db, None, status, now - timedelta(days=1), 1000)) for status in FAILURES}
+    total, late, killed = sum(count.values()), count[RunStatus.TIMEOUT], count[RunStatus.KILLED]
+    of_them = ", ".join([f"{late} timed out"] * bool(late) + [f"{killed} killed"] * bool(killed))
+    return f"{total} failed run{'s' * (total != 1)} in the last 24 h" + (f" ({of_them})" if of_them else "")
 
 
 def _telegram(app: App, db: Database) -> Finding:

@@ -27,7 +27,7 @@ from lib.errors import Exit, TickdownError
 from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
-from lib.records import as_dict
+from lib.records import as_dict, replace
 from lib.redact import Redactor
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
@@ -58,10 +58,12 @@ from lib.views import (
     when,
 )
 from lib.wording import reading
+from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
 FOLLOW_EVERY = 0.2
 RUNS_IN_SHOW = 5
+_LOST = "it could not be written, or is gone"  # every attempt begins one
 
 
 def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> Exit:
@@ -140,7 +142,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
         document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
         document["cut_off"] = view.cut_off is not None
-        document["warnings"] = _warnings(catalog, task)
+        document["warnings"] = [problem.at(task.path) for problem in _warnings(catalog, task)]
         screen.json(document)
         return Exit.OK
     rows = _facts_rows(view, facts, screen.redactor, now)
@@ -153,7 +155,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         for number, line in enumerate(value.split("\n")):
             screen.line(f"{name if number == 0 else '':<10} {line}")
     for warning in _warnings(catalog, task):
-        screen.line(f"{'warning':<10} {one_line(warning)}")
+        screen.line(f"{'warning':<10} {one_line(replace(warning, warning=False).at(task.path))}")
     for row in tickets:
         opened = when(row.opened_at, now, task.zone)
         screen.line(f"{'ticket':<10} {row.id}: {one_line(row.ticket.title)}, opened {opened}")
@@ -164,7 +166,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
         dead = {view.cut_off.run_id} if view.cut_off is not None else ()
         runs_table(screen, recent, now, lambda run: task.zone, dead)
     if view.last_run is not None:
-        _show_attempts(screen, db, view.last_run)
+        _show_attempts(app, screen, db, view.last_run)
     return Exit.OK
 
 
@@ -236,9 +238,11 @@ def _bounds_rows(task: Task) -> list[tuple[str, str]]:
     return [(name, text) for name, text in (("after", after), ("bounds", ", ".join(bounds))) if text]
 
 
-def _show_attempts(screen: Screen, db: Database, run: Run) -> None:
+def _show_attempts(app: App, screen: Screen, db: Database, run: Run) -> None:
+    found = run.log is not None and (app.workspace.root / run.log).is_file()
+    missing = f"no log: {_LOST}" if run.attempts else "log -"
     screen.line()
-    screen.line(f"last run   {run.run_id}, log {run.log or '-'}")
+    screen.line(f"last run   {run.run_id}, {f'log {run.log}' if found else missing}")
     for row in runs.attempts_of(db, run.run_id):
         ended = f" exit {row['exit_code']}" if row["exit_code"] is not None else ""
         ended = f" signal {row['signal']}" if row["signal"] else ended
@@ -302,7 +306,7 @@ def _attempt_json(row: sqlite3.Row, zone: tzinfo) -> dict[str, Any]:
     return {name: row[name] for name in names} | times
 
 
-def _warnings(catalog: Catalog, task: Task) -> list[str]:
+def _warnings(catalog: Catalog, task: Task) -> list[Problem]:
     return next((file.warnings for file in catalog.files if file.path == task.path), [])
 
 
@@ -354,9 +358,11 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
         return Exit.OK
     waiting = follow and run.status is RunStatus.RUNNING
     if not waiting and not (run.log and path.is_file()):
-        raise TickdownError(
-            f"run {run.run_id} ({run.status}) has no log: {run.reason or run.error or 'nothing was started'}"
+        told = (
+            _LOST if run.attempts else "",
+            run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
+        raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
     _print_log(db, run, path, follow, raw)
     ended = runs.get_run(db, run.run_id) or run
     if not screen.on_terminal:

@@ -51,6 +51,12 @@ def add_alert_once_per(db: Database, period: timedelta, alert: Alert, now: datet
     return row is None
 
 
+def told_since(db: Database, kind: AlertKind, moment: datetime) -> bool:
+    """Whether there has been such an alert from then on, sent or not."""
+    found = db.one("SELECT 1 FROM alerts WHERE kind = ? AND created_at >= ? LIMIT 1", kind, to_store(moment))
+    return found is not None
+
+
 def lease_due(db: Database, default: str | None, now: datetime) -> list[Outgoing]:
     """The alerts to send now, taken so that no other tick sends them too. A dead tick's lease runs out. Where the other
     side asked to wait, new alerts for the same destination (None means the default one) wait as well. No lease and no wait
