@@ -10,22 +10,33 @@ import json
 import os
 import signal
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime
 
 from lib.context import Context
+from lib.model import Facts
 from lib.process import Child, Forked, adopt_orphans, may_fork, processors, this_process
 from lib.records import record, replace
 from lib.store import runs
+from lib.supervisor import Supervisor
 
 SHARE_BY = 100  # due tasks for each process that works on them
+
+
+@record(frozen=True)
+class Part:
+    """What a helper is given: tasks to look at, and slots for them. Its owner is the helper itself."""
+
+    context: Context
+    facts: dict[str, Facts]
+    slots: int
 
 
 @record(frozen=True)
 class Did:
     """What came of it."""
 
-    due: int  # beyond what it was given, less what is left of that
+    due: int
     run_ids: list[str]
     left: list[str]  # tasks that it could find no slot for
     trouble: sqlite3.Error | None
@@ -49,10 +60,10 @@ class Helper:
 
     wake_at: float | None = None
 
-    def __init__(self, context: Context, slots: int, work: Callable[[Context], Did]) -> None:
+    def __init__(self, part: Part, work: Callable[[Part], Did]) -> None:
         """Fork; `work` is done in the new process, which ends with it. What it returns is `did` here; None if it died."""
-        self.share = slots
-        self._forked = Forked(lambda: _help(context, work))
+        self.share = part.slots
+        self._forked = Forked(lambda: _help(part, work))
         self.pid = self._forked.pid
         self.child: Child | None = Child.of(self.pid)
         self.did: Did | None = None
@@ -84,39 +95,37 @@ class Helper:
         self.child = None
 
 
-def parts_of(context: Context, length: int) -> int:
-    """Among how many processes a queue of that length is to be shared: as many as there are processors, if that is worth it
-    and can be done."""
-    parts = min(processors(), length // SHARE_BY, context.settings.config.max_concurrent // 2)
-    return 1 if parts < 2 or not may_fork() or runs.running_runs(context.db) else parts
-
-
-def fork_helpers(context: Context, slots: int, works: Iterable[Callable[[Context], Did]]) -> list[Helper]:
-    """One for each work, or fewer, if there is no process to be had. Before anything has been started here: a copy of this
-    process must not hold its locks too."""
-    import filelock  # noqa: F401  # needed by all of them, and slow to load
-
-    adopt_orphans()  # which loads something as well
-    helpers: list[Helper] = []
+def share(
+    context: Context, supervisor: Supervisor, facts: dict[str, Facts], work: Callable[[Part], Did]
+) -> dict[str, Facts]:
+    """If many are to be looked at, give a part of them to other processes, as many as there are processors; what is left
+    is ours. Before anything has been started here: a copy of this process must not hold its locks too."""
+    slots = context.settings.config.max_concurrent
+    parts = min(processors(), len(facts) // SHARE_BY, slots // 2)
+    if parts < 2 or not may_fork() or runs.running_runs(context.db):
+        return facts
+    whole, given = list(facts.items()), 0
     context.db.take_turns()
     context.db.close()
     try:
-        for work in works:
-            helpers.append(Helper(context, slots, work))  # noqa: PERF401  # those before the one that fails are there
-    except OSError as error:
+        for number in range(1, parts):
+            part = Part(context, dict(whole[number::parts]), slots // parts)
+            supervisor.add(Helper(part, work))
+            given = number
+    except OSError as error:  # no process to be had
         context.log.warning("not_shared", error=str(error))
     context.db.reopen()
-    return helpers
+    return {key: fact for index, (key, fact) in enumerate(whole) if not 1 <= index % parts <= given}
 
 
-def _help(context: Context, work: Callable[[Context], Did]) -> bytes:
+def _help(part: Part, work: Callable[[Part], Did]) -> bytes:
     """In the new process."""
-    context.db.reopen()
+    part.context.db.reopen()
     adopt_orphans.cache_clear()
     try:
-        return work(replace(context, owner=this_process())).to_json()
+        return work(replace(part, context=replace(part.context, owner=this_process()))).to_json()
     except BaseException:
         from traceback import format_exc
 
-        context.log.error("helper_crashed", traceback=format_exc())
+        part.context.log.error("helper_crashed", traceback=format_exc())
         raise

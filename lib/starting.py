@@ -90,12 +90,9 @@ class Queue:
             for start in starts
             if start.key not in known
         ]
-        self.take(sorted(self.waiting + fresh, key=_oldest_then_priority))
+        self.waiting = sorted(self.waiting + fresh, key=_oldest_then_priority)
+        self._last_start = max((queued.ready_at for queued in self.waiting), default=0.0)
         return len(fresh)
-
-    def take(self, waiting: list[Queued]) -> None:
-        self.waiting = waiting
-        self._last_start = max((queued.ready_at for queued in waiting), default=0.0)
 
     # --- starting ----------------------------------------------------------------------------------------------
 

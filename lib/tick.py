@@ -8,7 +8,6 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import partial
 
 from lib import messages
 from lib.app import facts_as_synced, leave_shortcut, refresh
@@ -22,7 +21,7 @@ from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
 from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan
-from lib.helper import Did, Helper, fork_helpers, parts_of
+from lib.helper import Did, Helper, Part, share
 from lib.idle import OUTAGE_AFTER
 from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, RunStatus, SkipReason, Source, TicketKind
@@ -31,7 +30,7 @@ from lib.process import boot_id
 from lib.records import field, record
 from lib.recover import HungRun, dead_runs, recover
 from lib.schedule import Interval, Reboot, parse_schedule
-from lib.starting import Queue, Queued
+from lib.starting import Queue
 from lib.steering import obey
 from lib.store import comments, hints, outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
@@ -212,6 +211,11 @@ class Tick:
     def _decide(self, now: datetime) -> None:
         """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
         facts = tasks.facts_to_look_at(self.context.db, now)
+        if not self.supervisor.jobs and self.queue.is_empty and not self.supervisor.stopping:
+            facts = share(self.context, self.supervisor, facts, lambda part: self._help(part, now))
+        self._decide_about(facts, now)
+
+    def _decide_about(self, facts: dict[str, Facts], now: datetime) -> None:
         decisions: list[Decision] = []
         later: list[tuple[Facts, datetime | None]] = []
         for fact in facts.values():
@@ -230,8 +234,6 @@ class Tick:
         for decision in decisions:
             self._write_off(decision, now)
         self._enqueue(decisions, now)
-        if not self.supervisor.jobs and self.supervisor.may_start:
-            self._share()
 
     def _enqueue(self, decisions: Iterable[Decision], now: datetime) -> None:
         self.report.due += self.queue.add(decisions, now)
@@ -473,26 +475,17 @@ class Tick:
         ):
             self._enqueue([again], now)
 
-    def _share(self) -> None:
-        """Give other processes their parts of a long queue, every second or third task each."""
-        whole, parts = self.queue.waiting, parts_of(self.context, len(self.queue.waiting))
-        if parts == 1:
-            return
-        slots = self.queue.slots // parts
-        works = [partial(self._help, whole[number::parts], slots) for number in range(1, parts)]
-        helpers = fork_helpers(self.context, slots, works)
-        for helper in helpers:
-            self.supervisor.add(helper)
-        self.queue.waiting = [one for index, one in enumerate(whole) if not 1 <= index % parts <= len(helpers)]
-
-    def _help(self, part: list[Queued], slots: int, context: Context) -> Did:
-        """In a process that has got a part of the queue. What else a tick does stays with the first."""
-        self.context, self.every, self.report = context, None, Report(self.report.started_at)
+    def _help(self, part: Part, now: datetime) -> Did:
+        """In a process that has got a part of the tasks. What else a tick does stays with the first."""
+        self.context, self.every, self.report = part.context, None, Report(self.report.started_at)
         received = self.supervisor.received  # between the fork and now
         with self._new_supervisor(told_twice=True) as self.supervisor:
             self.supervisor.received = received or self.supervisor.received
-            self.queue = Queue(context, self.supervisor, slots, self.report.run_ids)
-            self.queue.take(part)
+            self.queue = Queue(self.context, self.supervisor, part.slots, self.report.run_ids)
+            try:
+                self._decide_about(part.facts, now)
+            except sqlite3.Error as error:
+                self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
             self._work()
         left = [queued.occurrence.task_id for queued in self.queue.waiting]
         return Did(self.report.due - len(left), list(self.report.run_ids), left, self.supervisor.trouble)
