@@ -21,8 +21,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from lib.app import app_with, task_views
 from lib.config import load_settings
 from lib.store import tasks
@@ -129,6 +127,8 @@ class Workspace:
                 shutil.which("setpriv") is None
                 or subprocess.run([*self.prefix, "true"], capture_output=True).returncode
             ):
+                import pytest  # here: the fuzzer's environment has none
+
                 pytest.skip("no setpriv to give up root's privileges with")
 
     def start(self, *arguments: str, **more: Any) -> subprocess.Popen[str]:
