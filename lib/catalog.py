@@ -299,6 +299,12 @@ def load_file(path: Path, workspace: Workspace, known: Surroundings) -> TaskFile
     return FileReader(workspace, known).read(str(path))
 
 
+def reread(task: Task, workspace: Workspace, known: Surroundings) -> Task | None:
+    """The task as its file has it now; None if that is gone, broken or another's by now."""
+    found = load_file(workspace.root / task.path, workspace, known).task
+    return found if found is not None and found.id == task.id else None
+
+
 class FileReader:
     """Reads task files of one workspace, one after another."""
 

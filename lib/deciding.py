@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from lib.catalog import load_file
+from lib.catalog import reread
 from lib.context import Context
 from lib.governor import Plan, plan
 from lib.model import Facts, SkipReason
@@ -31,12 +31,9 @@ def decide(context: Context, task: Task, facts: Facts, now: datetime) -> Decisio
 
 def decide_again(context: Context, task: Task, now: datetime) -> Decision | None:
     """From the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
-    known = context.settings.config.surroundings()
-    file = load_file(context.workspace.root / task.path, context.workspace, known)
+    edited = reread(task, context.workspace, context.settings.config.surroundings())
     facts = tasks.facts(context.db, task.id)
-    if file.task is None or facts is None or file.task.id != task.id:
-        return None
-    return decide(context, file.task, facts, now)
+    return decide(context, edited, facts, now) if edited is not None and facts is not None else None
 
 
 def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from lib import messages, remarks
 from lib.agents import Answer, read_answer
-from lib.catalog import load_file
+from lib.catalog import reread
 from lib.closing import write_closing
 from lib.comments import Wish
 from lib.conclusion import conclude, end_probation, what_was_tried
@@ -618,9 +618,7 @@ class Execution:
 
     def _use_edited_task(self) -> None:
         known = self.context.settings.config.surroundings()
-        loaded = load_file(self.context.workspace.root / self.task.path, self.context.workspace, known)
-        if loaded.task is not None and loaded.task.id == self.task.id:
-            self.task = loaded.task
+        self.task = reread(self.task, self.context.workspace, known) or self.task
 
     def _let_others_heal(self) -> None:
         if self._healing is not None:

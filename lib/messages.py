@@ -282,30 +282,22 @@ def crash_alert(error: str) -> tuple[Alert, Ticket]:
 
 
 def stopped_alert(error: str) -> Alert:
-    return Alert(
-        kind=AlertKind.STOPPED,
-        title="the scheduler can't work: nothing runs",
-        body=f"{error}\nAll tasks are paused while this lasts; once it is over, the next tick goes on. See: scheduler.py doctor",
-        forced=True,
-    )
+    then = "All tasks are paused while this lasts; once it is over, the next tick goes on. See: scheduler.py doctor"
+    return _trouble("the scheduler can't work: nothing runs", error, then)
 
 
 def passed_alert(error: str) -> Alert:
-    return Alert(
-        kind=AlertKind.STOPPED,
-        title="the scheduler could not work for a while",
-        body=f"{error}\nThe database can be written again, so the next tick goes on. See: scheduler.py doctor",
-        forced=True,
-    )
+    then = "The database can be written again, so the next tick goes on. See: scheduler.py doctor"
+    return _trouble("the scheduler could not work for a while", error, then)
 
 
 def lacking_alert(error: str) -> Alert:
-    return Alert(
-        kind=AlertKind.STOPPED,
-        title="tasks can't be started",
-        body=f"{error}\nThey are tried again in a few minutes, or with their next occurrence. See: scheduler.py history --status failed",
-        forced=True,
-    )
+    then = "They are tried again in a few minutes, or with their next occurrence. See: scheduler.py history --status failed"
+    return _trouble("tasks can't be started", error, then)
+
+
+def _trouble(title: str, error: str, then: str) -> Alert:
+    return Alert(kind=AlertKind.STOPPED, title=title, body=f"{error}\n{then}", forced=True)
 
 
 def damaged_alert(path: str, aside: str) -> Alert:

@@ -196,7 +196,7 @@ def test_the_history_of_a_task_that_is_gone_can_still_be_read(workspace: Workspa
     assert "last words" in workspace.cli("logs", "gone").stdout
 
 
-@pytest.mark.parametrize("command", ["show", "why", "resume"])
+@pytest.mark.parametrize("command", ["show", "why", "resume", "run", "retry", "stop"])
 def test_a_task_that_is_gone_or_hidden_in_a_broken_file_is_not_simply_unknown(
     workspace: Workspace, command: str
 ) -> None:

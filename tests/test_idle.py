@@ -94,20 +94,17 @@ def test_a_due_task_among_10_000_is_the_only_one_that_is_looked_at(workspace: Wo
 
 
 def test_a_run_that_simply_succeeds_costs_few_statements(workspace: Workspace) -> None:
-    def statements(count: int) -> int:
-        for number in range(count):
-            workspace.task(f"t{number}", schedule="* * * * *")
-        workspace.tick()
-        workspace.sql("DELETE FROM task_runs")
-        for number in range(count):
-            workspace.move_back(f"t{number}", "-1 minutes")
-        found = probe(workspace, "tick")["statements"]
-        assert workspace.sql("SELECT status, COUNT(*) FROM task_runs") == [("success", count)]
-        return len([one for one, before in zip(found, ["", *found], strict=False) if one != before])
-
-    # Four for its claim, four for its end, and its part of what those share that come together. A trigger is traced as what
-    # has fired it once more.
-    assert statements(25) - statements(5) <= 20 * 12
+    workspace.task("plain", schedule="* * * * *")
+    workspace.tick()
+    workspace.sql("DELETE FROM task_runs")
+    workspace.move_back("plain", "-1 minutes")
+    asked = probe(workspace, "tick")["statements"]
+    ((run_id, status),) = workspace.sql("SELECT run_id, status FROM task_runs")
+    assert status == "success"
+    about = [one for one in asked if "'plain'" in one or run_id in one]
+    # A trigger is traced as what has fired it once more.
+    once = [one for one, before in zip(about, ["", *about], strict=False) if one != before]
+    assert len(once) <= 9, once  # four for its claim, four for its end, one for when to look again
 
 
 def test_one_changed_file_costs_one_file(workspace: Workspace) -> None:

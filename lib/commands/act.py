@@ -11,8 +11,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TextIO
 
-from lib.app import App, reject_past_dates, sync_catalog
-from lib.catalog import Catalog
+from lib.app import App, find_task, reject_past_dates, sync_catalog
+from lib.catalog import Catalog, reread
 from lib.closing import edit_file
 from lib.context import Context
 from lib.deciding import Decision, hindrance
@@ -188,7 +188,7 @@ def _reason(what: Plan) -> str:
 def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_dry_run: bool) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     if is_dry_run:
         return _show_command(app, screen, task)
     sync_catalog(db, catalog, now)
@@ -217,7 +217,7 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     """The last failed occurrence once more, now. A one-shot that had failed counts again: its file says how it ends."""
     now = datetime.now(UTC)
     catalog, db = app.open(now)
-    task = catalog.find(task_id)
+    task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     if runs.running_runs(db, task.id):
         raise _already_running(db, task)
@@ -331,7 +331,9 @@ def _verdict(
     assert ended is not None and execution.outcome is not None
     facts = tasks.facts(db, task.id)
     failures = facts.failures if facts else 0
-    state = state_of(datetime.now(UTC), _as_it_is_now(app, db, task), facts)
+    # The run may have changed the file, and so may somebody meanwhile.
+    edited = reread(task, app.workspace, app.settings.config.surroundings())
+    state = state_of(datetime.now(UTC), edited or task, facts)
     if screen.as_json:
         screen.json(run_json(ended, task.zone) | {"state": state, "failures": failures})
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
@@ -354,14 +356,6 @@ def _counted(app: App, task: Task, failures: int, state: TaskState) -> str:
         return words  # there is nothing to be suspended
     may_be_healed = task.self_heal and app.settings.config.healer is not None
     return f"{words}; at {task.suspend_after}{' at the latest' * may_be_healed} it is suspended"
-
-
-def _as_it_is_now(app: App, db: Database, task: Task) -> Task:
-    """The run may have changed the file, and so may somebody meanwhile."""
-    try:
-        return app.catalog(db).get(task.id) or task
-    except TickdownError:
-        return task
 
 
 def _show_command(app: App, screen: Screen, task: Task) -> Exit:
@@ -400,7 +394,7 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(datetime.now(UTC))
     running = runs.running_runs(db, task_id)
     if not running:
-        task = catalog.find(task_id)
+        task = find_task(db, catalog, task_id)
         raise TickdownError(f"{task.id} is not running")
     run_id = running[0].run_id
     runs.request_end(db, run_id, RunStatus.CANCELLED)

@@ -319,7 +319,7 @@ def _next_words(story: _Story) -> str:
 
 
 def _is_off(story: _Story) -> bool:
-    return not story.task.enabled or story.facts.closing is not None
+    return off_words(story.task, story.facts) is not None
 
 
 def _because(story: _Story) -> str:
