@@ -37,7 +37,7 @@ torture: $(VENV)/ready-dev
 	-@$(MAKE) --no-print-directory tests/faults/.venv/ready
 	$(BIN)/python -m tests.faults --seconds $(SECONDS) $(if $(ONLY),--only "$(ONLY)") $(if $(SEED),--seed "$(SEED)")
 
-# What it costs, beside what it is compared to; about 25 minutes. Some of it: make bench ONLY=idle,burst
+# What it costs, beside what it is compared to; about 45 minutes. Some of it: make bench ONLY=idle,burst
 bench: $(VENV)/ready
 	-@$(MAKE) --no-print-directory bench/.venv/ready
 	@$(BIN)/python -m compileall -q lib

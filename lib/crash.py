@@ -129,7 +129,7 @@ def replace_and_report(app: App, error: str) -> Exit:
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)
     app.log.error("database_damaged", error=error, set_aside=str(aside))
-    deliver(db, app.settings.config, app.redactor, app.log, now)
+    deliver(app.workspace, db, app.settings.config, app.redactor, app.log, now)
     print(f"scheduler.py: {error}; it was set aside as {aside.name}", file=sys.stderr)
     return Exit.FAILED
 
@@ -157,11 +157,11 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = 
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
-        deliver(db, app.settings.config, app.redactor, app.log, now)
+        deliver(app.workspace, db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
         if not _told_lately(app, now):
-            send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
+            send_unrecorded(app.workspace, app.settings.config, alert, app.redactor, app.log, now)
         is_news = False
     pinger.finish()
     return is_news

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
+from pathlib import Path
 
 from lib.config import Config, Destination, Notify
 from lib.http_call import leave_redirect_unread
@@ -22,6 +25,7 @@ from lib.store.database import Database
 from lib.store.outbox import LONGEST_WAIT, Outgoing
 from lib.store.tickets import close_tickets_of_kind
 from lib.terminal import one_line, printable
+from lib.workspace import Workspace
 from lib.zones import get_zone
 
 DIGEST_ABOVE = 5
@@ -51,12 +55,15 @@ class SendError(Exception):
         self.permanent, self.wait = permanent, wait
 
 
-def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: datetime) -> None:
+def deliver(workspace: Workspace, db: Database, config: Config, redactor: Redactor, log: Log, now: datetime) -> None:
     """Send what is due. What can't be sent now stays for a later tick; an outage costs one try, not one per alert."""
     if not outbox.any_pending(db):
         return
     zone, notify, began = get_zone(config.timezone), config.notify, time.monotonic()
-    for name, parts in _by_destination(outbox.lease_due(db, notify.default, now), notify).items():
+    due = [
+        replace(part, alert=_to_be_typed(part.alert, workspace)) for part in outbox.lease_due(db, notify.default, now)
+    ]
+    for name, parts in _by_destination(due, notify).items():
         quiet = is_quiet(now, zone, notify.quiet_hours)
         kept = [part for part in parts if quiet and not part.alert.forced]
         if kept:
@@ -75,8 +82,11 @@ def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: dat
                 break
 
 
-def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime) -> None:
+def send_unrecorded(
+    workspace: Workspace, config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime
+) -> None:
     """For the alert that the database can't be used. Once, to stderr and to where alerts go by default."""
+    alert = _to_be_typed(alert, workspace)
     target, message = config.notify.destination(None), Message((Outgoing(0, now, alert, held=False),))
     for send in (_to_stderr, _telegram(config.notify, target[1]) if target is not None else None):
         try:
@@ -94,6 +104,16 @@ def complain(text: str, *, aloud: bool) -> None:
         print(text, file=stream, flush=True)
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # nobody reads it; the exit code must not change
+
+
+def _to_be_typed(alert: Alert, workspace: Workspace) -> Alert:
+    """Its commands name the workspace, unless that is the one around scheduler.py: who reads an alert is nowhere yet."""
+    if workspace.root == Path(__file__).resolve().parent.parent:
+        return alert
+    option = f" --workspace {shlex.quote(str(workspace.root))}"
+    return replace(
+        alert, body=re.sub(r"(?<=: )scheduler\.py [a-z][^;\n]*", lambda found: found[0] + option, alert.body)
+    )
 
 
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:

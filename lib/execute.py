@@ -757,7 +757,8 @@ class Execution:
         if probation is not None:
             self._use_edited_task()
         no_heal = self._no_heal(now) if outcome.status is RunStatus.FAILED else None
-        return what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
+        told = what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
+        return replace(told, retries=self.retries_used)
 
     def _drop(self) -> None:
         self._close_child()

@@ -35,7 +35,7 @@ MOST_HEALS = 2  # of one occurrence
 MOST_HEALS_A_DAY = 3  # of one task
 PROBATION_RUNS = 3
 PROBATION_TIME = timedelta(hours=24)
-REMIND_EVERY = timedelta(hours=24)
+REMIND_EVERY = timedelta(hours=24) - timedelta(minutes=10)  # a nightly run ends sooner one day than the other
 ESCALATE_AT = 3
 MOST_SIGNATURES = 20
 

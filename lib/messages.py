@@ -41,7 +41,7 @@ _TITLES = {
     AlertKind.FAILED: "{id} failed",
     AlertKind.STILL_FAILING: "{id} has failed {n} times in a row",
     AlertKind.REMINDER: "{id} is still failing",
-    AlertKind.SUSPENDED: "{id} is suspended after {n} failures",
+    AlertKind.SUSPENDED: "{id} is suspended after {n} failure{s}",
     AlertKind.RECOVERED: "{id} recovered",
     AlertKind.SUCCESS: "{id} succeeded",
     AlertKind.INTERRUPTED: "{id} was interrupted and is not run again",
@@ -59,6 +59,7 @@ class Tried:
     heals: Sequence[HealRow] = ()
     no_heal: NoHeal | None = None
     probation: str | None = None  # what became of an earlier heal that was on probation
+    retries: int = 0  # over all runs that follow one another
 
     def lines(self, outcome: Outcome) -> list[str]:
         done = [f"{rung}: {status}" + (f", {result}" if result else "") for rung, status, result in self.attempts]
@@ -134,7 +135,7 @@ def _title(task: Task, verdict: Verdict, tried: Tried) -> str:
         return f"{task.id} is suspended after {after}"
     if verdict.alert is AlertKind.RECOVERED and verdict.suspended:
         return f"{task.id} succeeded but is still suspended"
-    return _TITLES[verdict.alert].format(id=task.id, n=verdict.failures)
+    return _TITLES[verdict.alert].format(id=task.id, n=verdict.failures, s="s" * (verdict.failures != 1))
 
 
 def _good_news(task: Task, verdict: Verdict, run_id: str, since: datetime | None, tried: Tried) -> list[str]:
@@ -154,9 +155,11 @@ def _good_news(task: Task, verdict: Verdict, run_id: str, since: datetime | None
 
 def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | None, tried: Tried) -> list[str]:
     lines = [f"{outcome.status}: {outcome.error}"]
-    if verdict.failures and since is not None:
+    if since is not None and (verdict.failures or verdict.alert is AlertKind.REMINDER):
         often = f", {verdict.failures} runs in a row" if verdict.failures > 1 else ""
         lines.append(f"Failing since {clock_text(since, task)}{often}.")
+    if tried.retries and outcome.error_class is ErrorClass.TRANSIENT:
+        lines.append(f"It was tried again {tried.retries} time{'s' * (tried.retries > 1)} before anybody was told.")
     lines += [f"Heal {number}: {heal_note(row)}" for number, row in enumerate(tried.heals, 1)]
     if tried.probation:
         lines.append(tried.probation)
@@ -271,7 +274,8 @@ def outage_alert(since: str, until: str) -> Alert:
     return Alert(
         kind=AlertKind.OUTAGE,
         title=f"down from {since} to {until}",
-        body="No tick came in that time. What was due then is treated as missed. See: scheduler.py history --status missed",
+        body="No tick came in that time. What was due then runs now or is missed, as the `catch_up` of each task says. "
+        "See: scheduler.py history --since 1d",
     )
 
 

@@ -30,8 +30,8 @@ class Outcome:
     usage: Usage = NO_USAGE
 
 
-# What tools print when the trouble is not in the task: one row a kind of message. The last line that shows one counts,
-# since what came before it was survived; in that line the first row here.
+# What tools print when the trouble is not in the task, and at the end what says that it is: one row a kind of message. The
+# last line that shows one counts, since what came before it was survived; in that line the first row here.
 SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (ErrorClass.AUTH, "ssh", r"Permission denied \((?:publickey|password|keyboard-interactive|gssapi)"),
     (ErrorClass.AUTH, "ssh", r"Too many authentication failures"),
@@ -50,7 +50,12 @@ SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     (ErrorClass.AUTH, "npm", r"npm (?:error|ERR!) (?:code E(?:401|403|407)\b|Incorrect or missing password)"),
     (ErrorClass.AUTH, "psql, mysql", r"password authentication failed|Access denied for user"),
     (ErrorClass.AUTH, "aws", r"Unable to locate credentials|ExpiredToken|InvalidClientTokenId"),
-    (ErrorClass.AUTH, "claude", r"Please run /login|Not logged in|Invalid API key|OAuth token|authentication_error"),
+    (ErrorClass.AUTH, "claude", r"Please run /login|Invalid API key|OAuth token|authentication_error"),
+    (
+        ErrorClass.AUTH,
+        "agents and their like",
+        r"(?i:\bnot logged in\b|\bauthentication required\b|\blog ?in required\b)",
+    ),
     (ErrorClass.AUTH, "gemini", r"Please set an Auth method|API key not valid"),
     (ErrorClass.AUTH, "codex", r"Incorrect API key|invalid_api_key"),
     (ErrorClass.TRANSIENT, "gemini", r"RESOURCE_EXHAUSTED"),  # it calls that a quota too
@@ -97,6 +102,8 @@ SIGNS: tuple[tuple[ErrorClass, str, str], ...] = (
     ),
     (ErrorClass.TRANSIENT, "git", r"unexpected disconnect while reading|fatal: early EOF"),
     (ErrorClass.TRANSIENT, "docker, go", r"TLS handshake timeout|i/o timeout"),
+    (ErrorClass.ERROR, "Python, node, Java", r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception)(?:$|: )"),
+    (ErrorClass.ERROR, "bash", r"^\S+: line [0-9]+: "),
 )
 
 

@@ -59,6 +59,8 @@ def test_a_group_has_its_limit_over_all_ticks_and_keeps_nobody_else_waiting(work
     waited = [task_id for task_id in members if ("running", None, 1) not in workspace.rows(task_id)]
     assert len(waited) == 2
     assert all([row[:2] for row in workspace.rows(task_id)] == [("skipped", "at_capacity")] for task_id in waited)
+    (busy,) = set(members) - set(waited)
+    assert f"and waits for its group gpu, which is full: {busy}" in workspace.cli("why", waited[0]).stdout
     (workspace.root / "go").touch()
     for tick in ticks:
         tick.communicate(timeout=PATIENCE)

@@ -164,7 +164,15 @@ def test_doctor_notices_an_open_ticket_of_the_installation(workspace: Workspace)
 def test_doctor_tells_of_failing_tasks(workspace: Workspace) -> None:
     workspace.task("job", "exit 1", schedule="1h")
     workspace.tick()
-    assert re.search(r"failing +job", workspace.cli("doctor", code=None).stdout)
+    workspace.task("offline", "echo 'curl: (7) Failed to connect'; exit 7", schedule="1h")
+    workspace.tick()
+    doctor = workspace.cli("doctor", code=None).stdout
+    assert re.search(r"failing +job, offline: ", doctor) and "all well" not in doctor
+    workspace.sql("UPDATE task_runs SET status = 'orphaned' WHERE task_id = 'job'")
+    doctor = workspace.cli("doctor", code=None).stdout
+    assert re.search(r"failing +job, offline: ", doctor) and "2 failed runs in the last 24 h (1 interrupted)" in doctor
+    workspace.sql("UPDATE task_runs SET status = 'success'")
+    assert workspace.cli("doctor").stdout.endswith("all well\n")
 
 
 def test_doctor_notices_rejected_and_duplicate_files(workspace: Workspace) -> None:
@@ -174,6 +182,41 @@ def test_doctor_notices_rejected_and_duplicate_files(workspace: Workspace) -> No
     assert doctors_problems(workspace) == ["tasks"]
     shutil.copy(workspace.root / "tasks" / "good.md", workspace.root / "tasks" / "bad.md")
     assert "duplicate id 'good'" in workspace.cli("doctor", code=1).stdout
+    workspace.write_task("bad", "---\nid: bad\nschedule: on 2020-01-01 at 10:00\ncommand: 'true'\n---\n")
+    assert "1 rejected (tasks/bad.md)" in workspace.cli("doctor", code=1).stdout
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_doctor_notes_that_no_task_file_can_be_edited(workspace: Workspace) -> None:
+    workspace.tick()
+    folder = workspace.root / "tasks"
+    folder.chmod(0o500)
+    try:
+        assert f"chmod u+w {folder}" in workspace.cli("doctor").stdout
+    finally:
+        folder.chmod(0o700)
+
+
+def test_doctor_says_what_is_wrong_with_a_healer_that_is_named_by_its_path(workspace: Workspace) -> None:
+    workspace.tick()
+    healer = workspace.root / "mend.sh"
+    workspace.config(f"healer: mender\nagents: {{mender: {{argv: [{healer}], format: text}}}}\n")
+    assert f"there is no {healer}, so nothing is healed" in workspace.cli("doctor", code=1).stdout
+    healer.write_text("#!/bin/sh\n")
+    assert f"{healer} is not executable: chmod +x {healer}" in workspace.cli("doctor", code=1).stdout
+    healer.chmod(0o755)
+    assert f"mender ({healer}) repairs failing tasks" in workspace.cli("doctor").stdout
+
+
+def test_validate_warns_of_a_budget_that_can_not_bind(workspace: Workspace) -> None:
+    workspace.config("agents: {mine: {argv: [mine], format: text}}\n")
+    workspace.write_task(
+        "job", "---\nid: job\nschedule: 1h\nrun_as: mine\nprompt: work\nbudget_usd: 1\nbudget_usd_per_day: 2\n---\n"
+    )
+    said = workspace.cli("validate").stdout
+    assert said.count("mine does not say what it costs, so this limits nothing") == 2
+    workspace.write_task("job", "---\nid: job\nschedule: 1h\nrun_as: claude\nprompt: work\nbudget_usd: 1\n---\n")
+    assert "costs" not in workspace.cli("validate").stdout
 
 
 def test_doctor_notices_secrets_that_others_can_read(workspace: Workspace) -> None:

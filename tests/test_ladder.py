@@ -243,6 +243,10 @@ def test_a_reminder_comes_at_most_daily():
     told = after(task(suspend_after=1000), [FAILED] * 60)
     assert [number for number, (alert, _, _) in enumerate(told) if alert] == [0, 2, 26, 50]
     assert {told[26][0], told[50][0]} == {"reminder"}
+    nightly = after(task(suspend_after=1000), [FAILED] * 6, timedelta(days=1) - timedelta(seconds=1))
+    assert [alert for alert, _, _ in nightly[3:]] == ["reminder"] * 3, (
+        "a run that ended a second sooner than yesterday's"
+    )
 
 
 def test_one_success_resets_the_count_and_is_told_once():

@@ -383,6 +383,8 @@ def test_trouble_that_was_survived_does_not_count(tools: Tools) -> None:
     for first, last, kind in [(refused, denied, AUTH), (denied, refused, TRANSIENT)]:
         assert tools.run("bash", "-c", f"echo '{first}'; echo '{last}' >&2; exit 1").error_class is kind
     assert tools.run("bash", "-c", f"echo '{refused}'; seq 50; exit 1").error_class is ERROR
+    for last in ("ValueError: bad date", "java.lang.IllegalStateException", "run.sh: line 7: LAST: unbound variable"):
+        assert tools.run("bash", "-c", f"echo '{refused}'; echo done; echo '{last}'; exit 1").error_class is ERROR
 
 
 def test_one_endless_line_is_looked_at_from_its_end() -> None:
@@ -417,6 +419,8 @@ EXAMPLES: list[tuple[ErrorClass, str]] = [
     (AUTH, "Invalid API key · Please run /login"),
     (AUTH, "OAuth token has expired. Please obtain a new token or refresh your existing token."),
     (AUTH, 'API Error: 401 {"type":"error","error":{"type":"authentication_error","message":"invalid x-api-key"}}'),
+    (AUTH, "Error: not logged in"),
+    (AUTH, "agent: authentication required"),
     (AUTH, "Please set an Auth method in your settings.json or specify GEMINI_API_KEY"),
     (AUTH, "API key not valid. Please pass a valid API key."),
     (AUTH, "unexpected status 401 Unauthorized: Incorrect API key provided: sk-none."),

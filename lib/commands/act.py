@@ -269,7 +269,7 @@ def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: E
             supervisor.wait(None)
     if isinstance(execution.echo, Echo):
         execution.echo.flush()
-    deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
+    deliver(app.workspace, db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     return _verdict(app, db, screen, task, execution, before, supervisor.received)
 
 

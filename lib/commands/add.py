@@ -51,9 +51,10 @@ def add(
         hint = "letters, digits, '.', '_' and '-', at most 64" if task_id else "give one with --id"
         raise TickdownError(f"{name!r} can't be the id of a task; {hint}", Exit.USAGE)
     for file in catalog.files:
-        if (file.task_id or Path(file.path).stem).lower() == name.lower():
+        known = file.task_id or Path(file.path).stem
+        if known.lower() == name.lower():
             raise TickdownError(
-                f"{file.path} has the id {name!r} already; choose another with --id", Exit.DUPLICATE_IDS
+                f"{file.path} has the id {known!r} already; choose another with --id", Exit.DUPLICATE_IDS
             )
     path = app.workspace.tasks / f"{name}.md"
     if not is_task_file(path.name):

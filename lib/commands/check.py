@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from lib.agents import Agent, Format
 from lib.app import App, reject_past_dates
 from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
@@ -24,9 +25,9 @@ from lib.idle import OUTAGE_AFTER
 from lib.model import FAILURES, RunStatus, TicketKind
 from lib.records import as_dict, record
 from lib.recover import dead_runs
-from lib.runners import CannotRun, find_agent, working_folder
+from lib.runners import CannotRun, Place, find_agent, working_folder
 from lib.schedule import OneShot
-from lib.store import costs, outbox, runs, tasks, ticks
+from lib.store import costs, outbox, runs, ticks
 from lib.store.database import Database, may_pass
 from lib.store.tickets import list_tickets
 from lib.task import Task
@@ -39,6 +40,7 @@ from lib.zones import get_zone, zone_name
 
 CLOCK_NOTES_AHEAD = timedelta(days=366)
 LITTLE_SPACE = 200 * 1024 * 1024
+_UNWELL = FAILURES | {RunStatus.ORPHANED}
 _NOT_ENTERED = Problem(1, "", "is a linked folder, which is not looked into; put the folder itself here", warning=True)
 
 
@@ -174,6 +176,11 @@ def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
             yield Problem(
                 task.lines.get("heal_paths", 1), "heal_paths", f"{name!r} {reason}: never edited", warning=True
             )
+    if task.agent is not None and app.settings.config.agents[task.agent].format is not Format.CLAUDE:
+        for name in ("budget_usd", "budget_usd_per_day"):
+            if name in task.lines:
+                words = f"{task.agent} does not say what it costs, so this limits nothing"
+                yield Problem(task.lines[name], name, words, warning=True)
 
 
 def _unguarded(command: str) -> str | None:
@@ -223,12 +230,16 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield from _logs(app.workspace)
     yield from _secrets(app)
     catalog = app.catalog()
+    db, trouble = _database(app)
+    if trouble is None:
+        catalog = reject_past_dates(catalog, db, now)
     yield _task_files(catalog)
+    if (closed := _not_writable(app.workspace.tasks, app.workspace)) is not None:
+        yield Finding("tasks", True, f"{closed}; until then no file says that its task is suspended", note=True)
     warnings = sum(len(file.warnings) for file in catalog.files)
     if warnings:
         words = f"{warnings} warning{'s' * (warnings != 1)} in task files: scheduler.py validate"
         yield Finding("tasks", True, words, note=True)
-    db, trouble = _database(app)
     yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)
     if trouble is None:
@@ -290,17 +301,26 @@ def _agents(context: Context, catalog: Catalog) -> Iterator[Finding]:
     used = sorted({task.agent for task in catalog.tasks if task.agent and task.enabled})
     for name in used:
         program = find_agent(config.agents[name], place)
-        missing = f"{config.agents[name].argv[0]} is not on the PATH: its tasks wait"
+        missing = f"{_why_not_found(config.agents[name], place)}: its tasks wait"
         yield Finding("agent", program is not None, f"{name}: {program or missing}")
     if config.healer is None:
         yield Finding("healing", True, "self-healing is off; `healer: claude` in config.yaml switches it on (README)")
         return
     program = find_agent(config.agents[config.healer], place)
     if program is None:
-        missing = config.agents[config.healer].argv[0]
-        yield Finding("healing", False, f"healer: {config.healer}: {missing} is not on the PATH, so nothing is healed")
+        missing = _why_not_found(config.agents[config.healer], place)
+        yield Finding("healing", False, f"healer: {config.healer}: {missing}, so nothing is healed")
     else:
         yield Finding("healing", True, f"{config.healer} ({program}) repairs failing tasks")
+
+
+def _why_not_found(agent: Agent, place: Place) -> str:
+    """Of a program that `find_agent` did not find."""
+    name = agent.argv[0]
+    if "/" not in name:
+        return f"{name} is not on the PATH"
+    path = place.workspace.root / os.path.expanduser(name)
+    return f"{path} is not executable: chmod +x {path}" if path.is_file() else f"there is no {path}"
 
 
 def _workspace(workspace: Workspace) -> Finding:
@@ -396,8 +416,8 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     dead = [run.task_id for run in dead_runs(context.db)]
     if dead:
         yield Finding("runs", False, f"supervisor died: {', '.join(dead)}; the next tick takes them over")
-    facts = tasks.all_facts(context.db)
-    failing = [task.id for task in catalog.tasks if (fact := facts.get(task.id.lower())) and fact.failures]
+    last = runs.last_runs(context.db)
+    failing = [task.id for task in catalog.tasks if (run := last.get(task.id.lower())) and run.status in _UNWELL]
     if failing:
         yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID", note=True)
     for row in list_tickets(context.db):
@@ -409,9 +429,10 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
 
 
 def _failed_lately(db: Database, now: datetime) -> str:
-    count = {status: len(runs.list_runs(db, None, status, now - timedelta(days=1), 1000)) for status in FAILURES}
-    total, late, killed = sum(count.values()), count[RunStatus.TIMEOUT], count[RunStatus.KILLED]
-    of_them = ", ".join([f"{late} timed out"] * bool(late) + [f"{killed} killed"] * bool(killed))
+    count = {status: len(runs.list_runs(db, None, status, now - timedelta(days=1), 1000)) for status in _UNWELL}
+    total = sum(count.values())
+    named = {RunStatus.TIMEOUT: "timed out", RunStatus.KILLED: "killed", RunStatus.ORPHANED: "interrupted"}
+    of_them = ", ".join(f"{count[status]} {words}" for status, words in named.items() if count[status])
     return f"{total} failed run{'s' * (total != 1)} in the last 24 h" + (f" ({of_them})" if of_them else "")
 
 

@@ -11,6 +11,7 @@ from lib.blackout import Blackout, covering
 from lib.catalog import Catalog
 from lib.chains import not_accepted
 from lib.comments import Action, Wish, understood
+from lib.context import Context
 from lib.deciding import decide
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, state_of
@@ -60,6 +61,7 @@ class _Story:
     links: Sequence[Link]
     awaited: Mapping[str, str]  # what keeps those it comes after from ending
     plan: Plan
+    taken: str | None  # what has the slots that it needs
     coming: Forecast
     unread: Sequence[Comment]
     wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
@@ -87,6 +89,7 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
         links=links,
         awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
         plan=decide(context, task, facts, now).plan,
+        taken=_taken_words(context, catalog, task),
         coming=forecast(now, task, facts, boot_id()),
         unread=unread,
         wish=_wish_of(unread, task, now),
@@ -210,7 +213,7 @@ def _now_words(story: _Story) -> str:
         )
     if facts.missing_agent:
         return f"paused: its agent {facts.missing_agent} is not installed"
-    held = f"; {_unrun_words(decided)}" if decided.skipped or decided.missed else ""
+    held = f"; {_unrun_words(decided, task.catch_up)}" if decided.skipped or decided.missed else ""
     if facts.running:
         return f"it is running{held}"
     if paused(now, facts):
@@ -219,8 +222,8 @@ def _now_words(story: _Story) -> str:
     dark = f", in the blackout {one_line(blackout.text)}" if blackout is not None else ""
     if decided.starts:
         start = decided.starts[0]
-        if facts.deferred == start.at:
-            return f"due since {when(start.at, now, task.zone)}, and waits for a free slot{held}"
+        if story.taken is not None or facts.deferred == start.at:
+            return f"due since {when(start.at, now, task.zone)}, and waits for {story.taken or 'a free slot'}{held}"
         if story.wish is not None and not story.wish[1].starts:
             return f"due, but {_asked(story.wish)}{held}"
         return f"due: the next tick starts it ({start.source}){held}"
@@ -236,13 +239,26 @@ def _now_words(story: _Story) -> str:
     return f"not due{dark}"
 
 
-def _unrun_words(decided: Plan) -> str:
+def _taken_words(context: Context, catalog: Catalog, task: Task) -> str | None:
+    config = context.settings.config
+    running = [run.task_id for run in runs.running_runs(context.db) if run.task_id.lower() != task.id.lower()]
+    limit = config.groups.get(task.group) if task.group else None
+    beside = [one for one in running if (other := catalog.get(one)) is not None and other.group == task.group]
+    if limit is not None and len(beside) >= limit:
+        return f"its group {task.group}, which is full: {', '.join(beside[:5])}"
+    if len(running) >= config.max_concurrent:
+        return f"a free slot: {len(running)} of {config.max_concurrent} (max_concurrent) run"
+    return None
+
+
+def _unrun_words(decided: Plan, catch_up: CatchUp) -> str:
     unrun = decided.skipped or decided.missed
     assert unrun is not None
     which = "1 occurrence" if unrun.count == 1 else f"{unrun.count} occurrences"
     if decided.stays_due:
         return f"what is due waits: {decided.reason}"
-    return f"the next tick writes off {which}: {decided.reason if decided.skipped else 'too late to run'}"
+    missed = "the one that starts stands for it" if decided.starts and catch_up is CatchUp.ONCE else "too late to run"
+    return f"the next tick writes off {which}: {decided.reason if decided.skipped else missed}"
 
 
 def _failing_words(story: _Story) -> Iterator[str]:
