@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import socket
 import subprocess
+import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.helpers import PATIENCE, Gate, Telegram, Workspace, wait_for
+from tests.helpers import PATIENCE, SCHEDULER, Gate, Telegram, Workspace, wait_for
 
 OK = (200, {"ok": True, "result": {}})
 
@@ -150,6 +152,34 @@ def test_after_suspend_after_failures_the_file_itself_says_suspended(workspace: 
     assert len(workspace.rows("job")) == 2
     assert workspace.listed()[0]["state"] == "suspended"
     assert workspace.sql("SELECT kind FROM tickets WHERE closed_at IS NULL") == [("suspended",)]
+
+
+def test_the_commands_of_an_alert_can_be_typed_as_they_stand(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    workspace.task("job", "echo 'see: scheduler.py help'; exit 1", schedule="1h", suspend_after=1)
+    workspace.tick()
+    (text,) = telegram.texts
+    assert f"Go on with: scheduler.py resume job --workspace {workspace.root}\n" in text
+    command = re.search(r"More: scheduler\.py (.*)\n", text)
+    assert command is not None
+    at_home = subprocess.run(  # from anywhere, and with nothing set
+        [sys.executable, str(SCHEDULER), *shlex.split(command[1])],
+        env={"PATH": os.environ["PATH"]}, cwd="/", capture_output=True, text=True, timeout=PATIENCE,
+    )  # fmt: skip
+    assert at_home.returncode == 0 and "see: scheduler.py help\n" in at_home.stdout, (
+        "the task's own words are left alone"
+    )
+
+
+def test_trouble_that_did_not_pass_says_how_often_it_was_tried(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    workspace.task("job", "echo 'curl: (7) Failed to connect'; exit 7", schedule="1d")
+    for _ in range(4):
+        workspace.tick()
+        assert bool(telegram.texts) == (len(workspace.rows("job")) == 4), "nobody is told before the last of them"
+        workspace.sql("UPDATE tasks SET retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now') WHERE retry_at IS NOT NULL")
+    (text,) = telegram.texts
+    assert "It was tried again 3 times before anybody was told." in text
 
 
 @pytest.mark.parametrize("command", ["run", "retry"])

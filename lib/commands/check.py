@@ -272,7 +272,10 @@ def _database(app: App) -> tuple[Database, str | None]:
         if not may_pass(error):
             raise
         return Database(None), f"{path} can't be used: {with_way_out(error)}"
-    return (Database(None), f"{path}: {'; '.join(damage)}") if damage else (db, None)
+    if damage:
+        advice = "the next tick sets it aside and begins anew; to go on from a copy, see README (When a task fails)"
+        return Database(None), f"{path} is damaged: {'; '.join(damage)}; {advice}"
+    return db, None
 
 
 def _not_writable(path: Path, workspace: Workspace) -> str | None:
