@@ -116,10 +116,13 @@ def _build(only: str | None) -> tuple[argparse.ArgumentParser, list[str]]:
 
     add = command("add", "write a task file from one sentence")
     add.add_argument("sentence", metavar="SENTENCE", help="'every monday at 09:00: run the report'")
-    what = add.add_mutually_exclusive_group(required=True)
+    what = add.add_mutually_exclusive_group()
     what.add_argument("--command", dest="shell_command", metavar="C", help="what to run")
     what.add_argument(
-        "--as", dest="agent", metavar="AGENT", help="let an agent do it: claude, codex, gemini or your own"
+        "--as",
+        dest="agent",
+        metavar="AGENT",
+        help="let this agent do it: claude (the default), codex, gemini or your own",
     )
     what.add_argument("--url", metavar="URL", help="call this address")
     add.add_argument("--id", metavar="ID", help="the task's id (default: from the message)")

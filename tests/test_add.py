@@ -144,11 +144,19 @@ def test_what_can_not_be_a_task_is_refused_with_2_and_nothing_is_written(
         told = capsys.readouterr()
         assert message in told.err and told.out == "", arguments
     for more, message in {
-        (): "--command", ("--command", " "): "command", ("--as", "cluade"): "did you mean 'claude'",
+        ("--command", " "): "command", ("--as", "cluade"): "did you mean 'claude'",
         ("--command", "true", "--as", "claude"): "not allowed with",
     }.items():  # fmt: skip
         assert message in workspace.cli("add", "every hour: x", *more, code=2).stderr
+    assert "or give --command or --url" in workspace.cli("add", "every hour:", code=2).stderr
     assert written(workspace) == []
+
+
+def test_a_message_alone_is_for_an_agent(workspace: Workspace) -> None:
+    said = workspace.cli("add", "every monday at 09:00: Summarise last week's merged PRs").stdout
+    assert "done by   claude, who is told: Summarise last week's merged PRs\n" in said
+    text = (workspace.root / "tasks" / "summarise-last-week-s-merged-prs.md").read_text()
+    assert 'run_as: "claude"\n' in text and 'prompt: "Summarise last week\'s merged PRs"\n' in text
 
 
 def test_a_command_that_no_file_could_hold_is_refused(workspace: Workspace) -> None:

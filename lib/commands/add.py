@@ -25,6 +25,7 @@ from lib.workspace import MAX_BYTES
 from lib.zones import get_zone
 
 LONGEST_SLUG = 40
+USUAL_AGENT = "claude"
 USAGE = 'write "every monday at 09:00: run the report"'
 
 
@@ -42,9 +43,12 @@ def add(
     catalog, db = app.open(now)
     schedule, message = split_sentence(sentence)
     work: dict[str, str | None] = {"command": command} if url is None else {"run_as": "http", "url": url}
-    if agent is not None:
+    if command is None and url is None:
+        agent = agent or USUAL_AGENT
         if not message:
-            raise TickdownError(f"--as: the message behind the colon is what {agent} is told; {USAGE}", Exit.USAGE)
+            raise TickdownError(
+                f"the message behind the colon is what {agent} is told; {USAGE}, or give --command or --url", Exit.USAGE
+            )
         work = {"run_as": agent, "prompt": message}
     name = task_id or slug(message or command or url or "")
     if not valid_id(name):
@@ -151,5 +155,6 @@ def _say(screen: Screen, view: TaskView, now: datetime) -> Exit:
         task.path,
         f"schedule  {one_line(task.schedule.text)}: {reading(task.schedule)}",
         f"next run  {view.next_text(now)}",
+        *([f"done by   {task.agent}, who is told: {one_line(task.prompt, 200)}"] if task.agent is not None else []),
     ]
     return done(screen, "\n".join(lines), {**view.json(), "reading": reading(task.schedule)})
