@@ -216,7 +216,7 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
             if facts.running:
                 return None
             event = _clamped(_interval_baseline(schedule, facts), task, facts)
-            return replace(_event(event), start_at=start_time(task.id, event.at, task.jitter))
+            return replace(_event(event), start_at=_jittered(event.at, task, facts))
         case Cron():
             first = next_occurrence(schedule, since)
             if first > now:
@@ -275,8 +275,8 @@ def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
     kept = kept[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else kept[-1:]
     if pending.can_be_late and task.catch_up is CatchUp.SKIP:
         kept = [at for at in kept if not late(at)]
-    if pending.can_be_late and task.grace is not None:
-        kept = [at for at in kept if at >= now - task.grace or not late(at)]
+    if pending.can_be_late and task.grace is not None:  # whatever it waited for
+        kept = [at for at in kept if at >= now - task.grace or now - start_of(at) <= ON_TIME]
     if kept and covering(task.blackout, max(now, pending.start_at), task.zone) is not None:
         waiting = replace(pending, all=Unrun(kept[0], kept[-1], len(kept)))
         return _held(facts, waiting, SkipReason.BLACKOUT, stays_due=True)
@@ -321,6 +321,12 @@ def start_time(task_id: str, at: datetime, jitter: timedelta | None) -> datetime
         return at
     share = zlib.crc32(occurrence_key(task_id.lower(), at).encode()) / 2**32
     return at + jitter * share
+
+
+def _jittered(at: datetime, task: Task, facts: Facts) -> datetime:
+    """When the next of an interval starts; `max_interval` holds with jitter too."""
+    start, latest = start_time(task.id, at, task.jitter), _latest_start(task, facts)
+    return start if latest is None else max(at, min(start, latest))
 
 
 def spread_catch_ups(starts: Iterable[Occurrence], now: datetime) -> list[Occurrence]:
@@ -497,7 +503,8 @@ def _ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Forecast:
         if clamped.source is not chosen.source:
             name = "min_interval" if clamped.source is Source.CLAMPED_MIN else "max_interval"
             because += f"; {name} holds"
-        chosen = clamped
+        by_interval = chosen is baseline and isinstance(task.schedule, Interval)
+        chosen = replace(clamped, at=_jittered(clamped.at, task, facts)) if by_interval else clamped
     for extra in _extras(task, facts):
         candidates.append(extra)
         if chosen is None or extra.at < chosen.at:
@@ -530,8 +537,7 @@ def _baseline_ahead(now: datetime, task: Task, facts: Facts, boot_id: str) -> Ca
         case Interval():
             if facts.running:
                 return None
-            candidate = _interval_baseline(schedule, facts)
-            return replace(candidate, at=start_time(task.id, max(candidate.at, now), task.jitter))
+            return _interval_baseline(schedule, facts)
         case OneShot():
             at = schedule.moment(facts.anchored_at or facts.armed_at)
             spent = at <= _settled_until(facts)

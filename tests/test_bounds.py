@@ -100,6 +100,17 @@ def test_when_slots_are_short_the_oldest_goes_first_and_then_priority(workspace:
     assert words(workspace, "order") == ["old", "old", "d-higher", "c-high", "b-none", "a-low"]
 
 
+def test_who_comes_every_minute_and_has_waited_longest_is_the_oldest(workspace: Workspace) -> None:
+    workspace.config("max_concurrent: 1\n")
+    say = "echo $TICKDOWN_TASK_ID >> order"
+    workspace.task("often", say, schedule="* * * * *", priority=-5)
+    workspace.task("seldom", say, schedule="0 * * * *", priority=5)
+    workspace.tick()
+    workspace.sql("UPDATE tasks SET armed_at = strftime('%Y-%m-%dT%H:00:30.000Z', 'now', '-2 hours')")
+    workspace.tick()
+    assert words(workspace, "order") == ["often", "seldom"]
+
+
 def test_late_starts_of_the_same_moment_are_spread_in_the_order_given() -> None:
     now = datetime(2026, 6, 1, 12, tzinfo=UTC)
     late = [Occurrence(name, now - HOUR, Source.CATCH_UP, name, now - HOUR) for name in "dacb"]

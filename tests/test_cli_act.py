@@ -84,10 +84,13 @@ def test_a_task_that_already_runs_is_refused_with_5(workspace: Workspace) -> Non
 
 
 def test_a_key_is_run_once_and_later_answered_from_the_record(workspace: Workspace) -> None:
-    workspace.task("job", "echo >> ran")
+    path = workspace.task("job", "echo >> ran")
     workspace.cli("run", "job", "--key", "deploy-42")
     assert "deploy-42" in workspace.cli("run", "job", "--key", "deploy-42").stdout
     workspace.cli("run", "job", "--key", "deploy-43")
+    path.write_text(path.read_text().replace("id: job", "id: JOB"))
+    assert "deploy-43" in workspace.cli("run", "job", "--key", "deploy-43").stdout, "an id has no case"
+    path.write_text(path.read_text().replace("id: JOB", "id: job"))
     assert (workspace.root / "ran").read_text() == "\n\n"
     workspace.task("bad", "exit 1")
     workspace.cli("run", "bad", "--key", "x", code=1)

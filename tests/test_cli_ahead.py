@@ -68,6 +68,36 @@ def test_next_of_one_task_goes_as_far_as_asked(workspace: Workspace) -> None:
     assert workspace.json("next", "leap", "--count", "1000")
 
 
+def tick_at(workspace: Workspace, now: str) -> None:
+    command = ["faketime", now, *workspace.argv("tick")]
+    subprocess.run(command, env=workspace.environment, check=True, capture_output=True, timeout=PATIENCE * 3)
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+@pytest.mark.parametrize(
+    ("edited", "runs"),
+    [("0 12 * * 1-5", 1), ("0  12 * * *", 1), ("30 11 * * *", 0), ("58 11 * * *", 0), ("*/2 * * * *", 1)],
+)
+def test_an_edit_in_the_minute_before_loses_no_occurrence(workspace: Workspace, edited: str, runs: int) -> None:
+    workspace.task("noon", schedule="0 12 * * *")
+    tick_at(workspace, "2026-03-02 11:59:01")
+    workspace.task("noon", schedule=edited)
+    tick_at(workspace, "2026-03-02 12:00:01")
+    assert len(workspace.rows("noon")) == runs
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+def test_another_schedule_does_not_forget_a_retry_that_is_to_come(workspace: Workspace) -> None:
+    workspace.task("job", "exit 1", schedule="0 12 * * *", retry=1, retry_delay="5m")
+    tick_at(workspace, "2026-03-02 11:59:01")
+    tick_at(workspace, "2026-03-02 12:00:01")
+    workspace.task("job", "exit 1", schedule="0 13 * * *", retry=1, retry_delay="5m")
+    tick_at(workspace, "2026-03-02 12:02:01")
+    assert workspace.sql("SELECT failures FROM tasks") == [(0,)]
+    tick_at(workspace, "2026-03-02 12:05:30")
+    assert workspace.sql("SELECT failures FROM tasks") == [(1,)] and len(workspace.rows("job")) == 2
+
+
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
 @pytest.mark.parametrize(
     ("schedule", "now", "expected", "note"),

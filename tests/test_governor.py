@@ -243,9 +243,10 @@ def test_an_interval_waits_for_its_own_end():
 def test_what_waited_for_a_slot_is_not_late():
     waited = facts(deferred=NOON)
     late = NOON + 30 * MINUTE
-    for fields in ({"catch_up": CatchUp.SKIP}, {"grace": MINUTE}, {}):
+    for fields in ({"catch_up": CatchUp.SKIP}, {"grace": 31 * MINUTE}, {}):
         [start] = plan(late, task(**fields), waited, BOOT).starts
         assert (start.at, start.source) == (NOON, Source.BASELINE_CRON)
+    assert plan(late, task(grace=29 * MINUTE), waited, BOOT).missed == Unrun(NOON, NOON, 1), "grace is about every wait"
 
 
 # --- follow-ups ------------------------------------------------------------------------------------------------
@@ -302,6 +303,17 @@ def test_a_start_far_ahead_is_left_to_a_later_tick():
     assert starts(jittered, facts(), start - timedelta(seconds=60)) == [NOON]
     [on_time] = plan(start + MINUTE, jittered, facts(), BOOT).starts
     assert on_time.source is Source.BASELINE_CRON
+
+
+def test_an_interval_with_jitter_is_foretold_as_it_starts_and_max_interval_holds():
+    known = facts(last_end=NOW - 9 * MINUTE)
+    for fields in ({}, {"min_interval": 12 * MINUTE}, {"max_interval": 10 * MINUTE}):
+        what = task("10m", jitter=9 * MINUTE, **fields)
+        foretold = next_run(NOW, what, known, BOOT).at
+        assert {next_run(NOW + n * MINUTE, what, known, BOOT).at for n in range(2)} == {foretold}
+        [start] = plan(foretold, what, known, BOOT).starts
+        assert start.start_at == foretold
+        assert foretold <= known.last_end + fields.get("max_interval", DAY)
 
 
 def test_next_run_counts_jitter_in():

@@ -277,7 +277,7 @@ def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence
     if key is not None and (not key.strip() or len(key) > 200):
         raise TickdownError("--key: 1 to 200 characters", Exit.USAGE)
     name = f"key:{key}" if key is not None else f"manual:{runs.new_run_id(now)}"
-    return Occurrence(task.id, now, Source.MANUAL, f"{task.id}@{name}", now)
+    return Occurrence(task.id, now, Source.MANUAL, f"{task.id.lower()}@{name}", now)  # ids have no case
 
 
 def _already_running(db: Database, task: Task) -> TickdownError:

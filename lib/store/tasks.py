@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -12,11 +13,13 @@ from lib.instants import from_store, maybe_from_store, to_store
 from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
 from lib.process import by_two
 from lib.records import record
-from lib.schedule import OneShot
+from lib.schedule import Manual, OneShot
 from lib.store.database import Database
 from lib.store.outbox import add_alert
 from lib.store.tickets import close_tickets
 from lib.task import Task
+
+LOOKED_AT_EVERY = timedelta(minutes=1)
 
 
 @record(frozen=True)
@@ -40,6 +43,7 @@ def sync(
     """
     read = {file.path for file in catalog.read}
     files = [file for file in catalog.files if file.path in read or file.chained]
+    since = _last_look(connection, now)
     rows, chains = _rows_of(connection, files), _by_task(connection.execute("SELECT * FROM chains").fetchall())
     new: list[TaskFile] = []
     for file in files:
@@ -49,7 +53,7 @@ def sync(
         if (file.chained or row is not None) and (task := file.task) is not None:
             for sql, values in _chain_changes(task, chains.get(task.id.lower(), [])):
                 connection.execute(sql, values)
-            for sql, parameters in _changes(task, row, _as_seen(task), now, boot_id) if row is not None else ():
+            for sql, parameters in _changes(task, row, _as_seen(task), now, since, boot_id) if row is not None else ():
                 connection.execute(sql, parameters)
     _meet(connection, new, now, boot_id, last_end=now if rebuilt else None)
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
@@ -60,6 +64,19 @@ def sync(
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
             close_tickets(connection, row["id"], "the task's file is gone", now)
+
+
+def _last_look(connection: sqlite3.Connection, now: datetime) -> datetime:
+    """When the tick before this one looked at the files, if that was within a minute: what an edited schedule names since then
+    must not fall between the two."""
+    beat = connection.execute(
+        "SELECT at FROM heartbeats WHERE pid <> ? ORDER BY at DESC LIMIT 1", (os.getpid(),)
+    ).fetchone()
+    return min(now, max(from_store(beat["at"]), now - LOOKED_AT_EVERY)) if beat is not None else now
+
+
+def _same_words(schedule: str) -> str:
+    return " ".join(schedule.casefold().split())
 
 
 def _as_seen(task: Task) -> tuple[str, str, str, int]:
@@ -102,12 +119,12 @@ def _rows_of(connection: sqlite3.Connection, files: list[TaskFile]) -> dict[str,
 
 
 def _changes(
-    task: Task, row: sqlite3.Row, values: tuple[object, ...], now: datetime, boot_id: str
+    task: Task, row: sqlite3.Row, values: tuple[object, ...], now: datetime, since: datetime, boot_id: str
 ) -> Iterator[tuple[str, tuple[object, ...] | dict[str, str]]]:
-    """What the file of a known task changes about it."""
+    """What the file of a known task changes about it, at some time between `since` and now."""
     stamp = to_store(now)
     if (row["path"], row["schedule"], row["timezone"], row["enabled"]) != values:
-        edited = row["schedule"] != task.schedule.text
+        edited = _same_words(row["schedule"]) != _same_words(task.schedule.text)
         moved = row["timezone"] != task.timezone and not _just_waits(task)
         yield _UPDATE, (*values, task.id)
         if task.enabled and not row["enabled"]:
@@ -115,7 +132,7 @@ def _changes(
             yield _UNCHAIN, (task.id,)
             yield _DROP_PAST_HINT, (task.id, stamp)
         elif edited or moved:
-            yield _REARM, (stamp, boot_id, task.id)
+            yield _REARM, (to_store(since), boot_id, isinstance(task.schedule, Manual), task.id)
         if edited or (moved and _has_come(task, row, now)):
             yield "UPDATE tasks SET anchored_at = ?, closing = NULL WHERE id = ?", (stamp, task.id)
     if row["gone"]:
@@ -158,7 +175,11 @@ _MEET = (
     " last_end, look_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _UPDATE = "UPDATE tasks SET path = ?, schedule = ?, timezone = ?, enabled = ? WHERE id = ?"
-_REARM = "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = NULL WHERE id = ?"
+# A retry that is still to come stays: what it follows has neither been counted nor told.
+_REARM = (
+    "UPDATE tasks SET armed_at = ?, boot_id = ?, deferred = NULL, retry_at = CASE WHEN ? THEN NULL ELSE retry_at END"
+    " WHERE id = ?"
+)
 # From now on, with a clean slate: nothing missed meanwhile fires, no old failure counts.
 _REARM_AND_FORGIVE = (
     "UPDATE tasks SET armed_at = :now, last_occurrence = MIN(last_occurrence, :now), last_end = CASE WHEN last_end IS NULL"
