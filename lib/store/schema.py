@@ -329,4 +329,8 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
     END;
     """,
+    """
+    -- Retries because of trouble that passes by itself are counted apart from the plain ones.
+    ALTER TABLE tasks ADD COLUMN transient_retries_used INTEGER NOT NULL DEFAULT 0;
+    """,
 )
