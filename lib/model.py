@@ -209,6 +209,7 @@ class Ticket:
     error: str | None = None
     tried: str = ""
     command: str = ""  # what lets it go on
+    destination: str = ""  # where alerts can't be delivered
 
 
 @record(frozen=True)

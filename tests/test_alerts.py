@@ -313,6 +313,33 @@ def test_a_refusal_is_final_and_becomes_a_ticket(workspace: Workspace, telegram:
     assert "job failed" in told, "cron's mail is the way that is left"
 
 
+def test_each_destination_that_refuses_has_a_ticket_that_names_all_its_alerts(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    refusals = {"-1001": (403, {"ok": False, "description": "kicked"}), "-1002": (404, {"ok": False})}
+    telegram.script = lambda number: refusals.get(telegram.messages[-1]["chat_id"], OK)
+    for task_id, destination in {"h1": "home", "h2": "home", "w1": "work", "w2": "work"}.items():
+        workspace.task(task_id, "exit 1", schedule="1h", notify_to=destination)
+    workspace.tick()
+    workspace.task("h3", "exit 1", schedule="1h")  # to home, by default
+    workspace.tick()
+    told = {ticket["title"].split()[2]: ticket for ticket in workspace.json("tickets")}
+    assert list(told) == ["home", "work"]
+    everything = {name: str(ticket) for name, ticket in told.items()}
+    for task_id, name in {"h1": "home", "h2": "home", "h3": "home", "w1": "work", "w2": "work"}.items():
+        assert [where for where, text in everything.items() if f"{task_id} failed" in text] == [name]
+    assert "HTTP 403" in told["home"]["body"] and "HTTP 404" in told["work"]["body"]
+    assert "not delivered either: h3 failed (Telegram refuses (HTTP 403): kicked)" in workspace.cli("tickets").stdout
+
+    del refusals["-1002"]
+    workspace.task("w3", "exit 1", schedule="1h", notify_to="work")
+    workspace.tick()
+    (left,) = workspace.json("tickets")
+    assert left["title"] == "alerts to home can't be delivered" and "h1 failed" in left["body"]
+    assert "alerts to home can't be delivered" in workspace.cli("doctor", code=1).stdout
+
+
 def test_one_refused_destination_does_not_hold_up_another(workspace: Workspace, telegram: Telegram) -> None:
     telegram.configure(workspace)
     workspace.task("a", "exit 1", schedule="1h")

@@ -10,7 +10,7 @@ from lib.instants import from_store, to_store
 from lib.model import Alert, AlertKind, AlertStatus, Ticket
 from lib.records import record
 from lib.store.database import Database
-from lib.store.tickets import open_ticket
+from lib.store.tickets import open_ticket_or_note
 
 LEASE = timedelta(seconds=90)
 LONGEST_WAIT = timedelta(hours=1)
@@ -117,13 +117,13 @@ def sent(db: Database, ids: Sequence[int], now: datetime) -> None:
     )
 
 
-def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, now: datetime) -> None:
-    """Never going to arrive: the alert is closed and a ticket takes its place."""
+def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, note: str, now: datetime) -> None:
+    """Never going to arrive: the alert is closed and a ticket takes its place, or a note on the one that is open."""
     with db.transaction() as connection:
         _set(
             connection, ids, f"status = '{AlertStatus.FAILED}', lease_until = NULL, tries = tries + 1, error = ?", error
         )
-        open_ticket(connection, ticket, now)
+        open_ticket_or_note(connection, ticket, note, now)
 
 
 def _update(db: Database, ids: Sequence[int], assignment: str, *values: object) -> None:
