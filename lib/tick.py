@@ -110,6 +110,7 @@ class Tick:
             owner, now = context.owner, self.report.started_at
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
                 tasks.clock_set_back(context.db, now)
+                outbox.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any

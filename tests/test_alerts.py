@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import threading
@@ -14,6 +15,7 @@ import pytest
 from tests.helpers import PATIENCE, Gate, Telegram, Workspace, wait_for
 
 OK = (200, {"ok": True, "result": {}})
+needs_faketime = pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
 
 
 def again(workspace: Workspace, task_id: str) -> None:
@@ -298,6 +300,45 @@ def test_the_wait_that_telegram_asks_for_is_kept_by_new_alerts_too(workspace: Wo
     workspace.sql("UPDATE alerts SET not_before = strftime('%Y-%m-%dT%H:%M:%fZ', not_before, '-1 hour')")
     workspace.tick()
     assert len(telegram.texts) == 3 and "first" in telegram.texts[1] and "second" in telegram.texts[2]
+
+
+def asks_to_wait(seconds: int) -> tuple[int, object]:
+    return 429, {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": seconds}}
+
+
+@needs_faketime
+@pytest.mark.parametrize(
+    ("asked", "too_early", "in_time"),
+    [(7200, "+115m", "+125m"), (80_000, "+22h", "+23h"), (30 * 86_400, "+23h", "+25h")],
+    ids=["two hours", "most of a day", "a month, of which a day is granted"],
+)
+def test_a_long_wait_is_kept_up_to_a_day(
+    workspace: Workspace, telegram: Telegram, asked: int, too_early: str, in_time: str
+) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: asks_to_wait(asked) if number == 1 else OK
+    workspace.task("job", "exit 1", schedule="30d")
+    workspace.tick()
+    workspace.prefix = ["faketime", "-f", too_early]
+    workspace.tick()
+    assert len(telegram.texts) == 1
+    workspace.prefix = ["faketime", "-f", in_time]
+    workspace.tick()
+    assert "job failed" in telegram.texts[1]
+
+
+@needs_faketime
+def test_a_wait_from_a_clock_that_was_ahead_is_not_kept(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: asks_to_wait(600) if number == 1 else OK
+    workspace.task("job", "exit 1", schedule="30d")
+    workspace.prefix = ["faketime", "-f", "+10h"]
+    workspace.tick()
+    workspace.tick()
+    assert len(telegram.texts) == 1
+    workspace.prefix = []
+    workspace.tick()
+    assert "job failed" in telegram.texts[1]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404])

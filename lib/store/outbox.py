@@ -13,7 +13,7 @@ from lib.store.database import Database
 from lib.store.tickets import open_ticket_or_note
 
 LEASE = timedelta(seconds=90)
-LONGEST_WAIT = timedelta(hours=1)
+LONGEST_WAIT = timedelta(days=1)  # that whoever asks to wait is granted
 # Another tick may have been faster to write by so much; what lies further ahead is from a clock that was set back since.
 AHEAD = timedelta(minutes=5)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -73,6 +73,15 @@ def lease_due(db: Database, default: str | None, now: datetime) -> list[Outgoing
         lease = to_store(now + LEASE)
         connection.executemany("UPDATE alerts SET lease_until = ? WHERE id = ?", [(lease, row["id"]) for row in rows])
     return [_outgoing(row, lease) for row in rows]
+
+
+def clock_set_back(db: Database, now: datetime) -> None:
+    """A wait that was asked for may have been counted from a time that is yet to come. Asking once more costs nothing: who
+    still wants us to wait says so again."""
+    with db.transaction() as connection:
+        connection.execute(
+            "UPDATE alerts SET not_before = NULL WHERE status = 'pending' AND not_before > ?", (to_store(now),)
+        )
 
 
 def keep_lease(db: Database, parts: Sequence[Outgoing], now: datetime) -> bool:
