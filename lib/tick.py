@@ -452,7 +452,7 @@ class Tick:
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
-            self.report.run_ids[job.run_id] = None
+            self._count_run(job.run_id, job.outcome.status)
         if self.supervisor.stopping or self.report.duplicates:
             return
         now = datetime.now(UTC)
@@ -460,6 +460,13 @@ class Tick:
             self._enqueue_anew(followers, now)
         if job.task.catch_up is CatchUp.ALL:
             self._enqueue_rest(job.task, now)
+
+    def _count_run(self, run_id: str, status: RunStatus) -> None:
+        """It may have been taken over, so that nobody has claimed it here; or a comment has kept it from being a run."""
+        if status is RunStatus.SKIPPED:
+            self.report.run_ids.pop(run_id, None)
+        else:
+            self.report.run_ids[run_id] = None
 
     def _enqueue_anew(self, found: Iterable[Task], now: datetime) -> None:
         decided = (decide_again(self.context, task, now) for task in found)

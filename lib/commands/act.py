@@ -134,7 +134,7 @@ def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None
     if report.run_ids:
         screen.line(f"tick: {len(report.run_ids)} run" + ("s" if len(report.run_ids) != 1 else ""))
     elif screen.on_terminal and not report.duplicates and not report.deferred:
-        screen.line("tick: nothing due")
+        screen.line("tick: nothing ran" if report.due else "tick: nothing due")
 
 
 def _show_decisions(app: App, screen: Screen, report: Report) -> None:
