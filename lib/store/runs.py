@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from lib.governor import Unrun, occurrence_key
+from lib.governor import Unrun, is_by_chain, occurrence_key
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.ladder import Verdict
 from lib.model import (
@@ -144,7 +144,7 @@ def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrenc
             (facts.retries_used, facts.transient_retries_used, facts.task_id, facts.retry_follows),
         )
         return taken.rowcount == 1
-    by_chain = facts.chained is not None and occurrence.key.endswith(f"@after:{facts.chained.run_id}")
+    by_chain = is_by_chain(occurrence, facts)
     if by_chain and not _chain_stands(connection, facts):
         return False
     at = to_store(occurrence.at)
