@@ -155,10 +155,9 @@ def _send(
         reason = redactor.text(str(error))
         log.warning("alert_not_sent", alerts=message.ids, error=reason, permanent=error.permanent)
         if error.permanent:
-            titles = "; ".join(part.alert.title for part in message.parts)
-            body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
-            ticket = Ticket(TicketKind.ALERT_FAILED, _refusal_title(destination), redactor.text(body))
-            outbox.refused(db, message.ids, reason, ticket, now)
+            titles = redactor.text("; ".join(part.alert.title for part in message.parts))
+            ticket = _refusal(destination or "", reason, titles)
+            outbox.refused(db, message.ids, reason, ticket, f"not delivered either: {titles} ({reason})", now)
             try:
                 _to_stderr(message, redactor)  # better there than nowhere
             except SendError:
@@ -168,12 +167,14 @@ def _send(
         return error
     outbox.sent(db, message.ids, now)
     if destination is not None:
-        close_tickets_of_kind(db, TicketKind.ALERT_FAILED, now, title=_refusal_title(destination))
+        close_tickets_of_kind(db, TicketKind.ALERT_FAILED, now, destination)
     return None
 
 
-def _refusal_title(destination: str | None) -> str:
-    return f"alerts to {destination} can't be delivered"
+def _refusal(destination: str, reason: str, titles: str) -> Ticket:
+    title = f"alerts to {destination} can't be delivered"
+    body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
+    return Ticket(TicketKind.ALERT_FAILED, title, body, destination=destination)
 
 
 def _not_before(error: SendError, now: datetime) -> datetime | None:

@@ -138,13 +138,14 @@ class Execution:
 
     def __init__(
         self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
-        trace_id: str, *, retries_used: int = 0, heals_used: int = 0, may_heal: bool = True,
-        modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
+        trace_id: str, *, retries_used: int = 0, transient_retries_used: int = 0, heals_used: int = 0,
+        may_heal: bool = True, modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
         uncommented: bool = False,
     ) -> None:  # fmt: skip
         self.context, self.task, self.lock = context, task, lock
         self.run_id, self.source, self.scheduled_for, self.trace_id = run_id, source, scheduled_for, trace_id
-        self.retries_used, self.heals_used, self.may_heal = retries_used, heals_used, may_heal
+        self.retries_used, self.transient_retries_used = retries_used, transient_retries_used
+        self.heals_used, self.may_heal = heals_used, may_heal
         self.echo = echo
         self._uncommented = uncommented  # nobody has written anything that its first attempt must heed
         self._modification = modification
@@ -491,6 +492,7 @@ class Execution:
                     self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
             case FollowUp(at=at):
                 self._finish(outcome, now, retry_at=at)
+                self._count_follow_up(outcome)
             case Finish(status=status, counted=counted, suspend=suspend):
                 how = Circumstances(counted=counted, suspend=suspend)
                 self._finish(outcome if outcome.status is status else replace(outcome, status=status), now, how)
@@ -500,6 +502,12 @@ class Execution:
                 self._finish(outcome, now, Circumstances(needs_human=True))
             case _:  # a heal
                 self._go_on_with(Rung.HEAL, 0.0, outcome, now, monotonic)
+
+    def _count_follow_up(self, outcome: Outcome) -> None:
+        if outcome.error_class is ErrorClass.TRANSIENT:
+            self.transient_retries_used += 1
+        else:
+            self.retries_used += 1
 
     def _go_on_with(self, rung: Rung, pause: float, ended: Outcome | None, now: datetime, monotonic: float) -> None:
         """Another attempt follows, but none starts beside a process of the one before it. `ended` is how the task ended in
@@ -526,6 +534,7 @@ class Execution:
         facts = tasks.facts(self.context.db, self.task.id)
         return Progress(
             retries_used=self.retries_used,
+            transient_retries_used=self.transient_retries_used,
             heals_used=self.heals_used,
             interruptions=self.interruptions,
             on_probation=facts is not None and on_probation(facts, now),
@@ -721,7 +730,8 @@ class Execution:
         )
         ending = runs.Ending(
             self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-            retry_at=end.retry_at, retries_used=self.retries_used + 1,
+            retry_at=end.retry_at, retries_used=self.retries_used,
+            transient_retries_used=self.transient_retries_used,
         )  # fmt: skip
         self._recorded, verdict = conclude(db, self.task, ending, how, end.told, end.at)
         self._closes = self._recorded and verdict is not None and verdict.closing is not None
@@ -758,7 +768,7 @@ class Execution:
             self._use_edited_task()
         no_heal = self._no_heal(now) if outcome.status is RunStatus.FAILED else None
         told = what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
-        return replace(told, retries=self.retries_used)
+        return replace(told, retries=self.retries_used + self.transient_retries_used)
 
     def _drop(self) -> None:
         self._close_child()

@@ -196,6 +196,11 @@ def chain_due(task: Task, facts: Facts) -> Pending | None:
     return replace(start, key=f"{task.id}@after:{facts.chained.run_id}", apart=True)
 
 
+def is_by_chain(occurrence: Occurrence, facts: Facts) -> bool:
+    """Whether it is that start, whatever its source came to be."""
+    return facts.chained is not None and occurrence.key.endswith(f"@after:{facts.chained.run_id}")
+
+
 def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pending | None:
     """The occurrences of the schedule since the last one taken up whose time to start has come."""
     schedule, since = task.schedule, _settled_until(facts)

@@ -104,7 +104,9 @@ AfterHeal = Step | Verify | AskHuman
 class Progress:
     """How far up the ladder a run is."""
 
-    retries_used: int = 0  # over the whole chain of follow-ups
+    # Over the whole chain of follow-ups, each kind apart: none uses up what the other is for, and both come to an end.
+    retries_used: int = 0
+    transient_retries_used: int = 0
     heals_used: int = 0
     interruptions: int = 0
     on_probation: bool = False
@@ -138,8 +140,9 @@ def next_step(task: Task, progress: Progress, outcome: Outcome, now: datetime) -
 
 
 def _when_it_has_passed(progress: Progress, outcome: Outcome, now: datetime) -> Step:
-    if progress.retries_used < len(TRANSIENT_DELAYS):
-        at = outcome.reset_at or now + TRANSIENT_DELAYS[progress.retries_used]
+    used = progress.transient_retries_used
+    if used < len(TRANSIENT_DELAYS):
+        at = outcome.reset_at or now + TRANSIENT_DELAYS[used]
         if progress.next_regular is None or at < progress.next_regular:
             return FollowUp(at)
     return Finish(RunStatus.FAILED, counted=False)

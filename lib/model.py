@@ -209,6 +209,7 @@ class Ticket:
     error: str | None = None
     tried: str = ""
     command: str = ""  # what lets it go on
+    destination: str = ""  # where alerts can't be delivered
 
 
 @record(frozen=True)
@@ -337,7 +338,8 @@ class Facts:
     deferred: datetime | None = None
     retry_at: datetime | None = None
     retry_follows: str | None = None
-    retries_used: int = 0
+    retries_used: int = 0  # by the chain of follow-ups that goes on
+    transient_retries_used: int = 0
     running: bool = False
     missing_agent: str | None = None  # it waits until this agent can be found
     probation: Probation | None = None

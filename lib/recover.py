@@ -16,7 +16,7 @@ from lib.outcomes import Outcome
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
 from lib.records import replace
 from lib.schedule import Manual
-from lib.store import heals, outbox, runs
+from lib.store import heals, outbox, runs, tasks
 from lib.store.database import Database
 from lib.supervisor import HEARTBEAT_EVERY, Job
 from lib.task import Task
@@ -118,8 +118,11 @@ def _take_over_orphan(
 def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
     retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
+    before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
     return Execution(
-        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "", retries_used=retried,
+        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "",
+        retries_used=retried + (before.retries_used if before else 0),
+        transient_retries_used=before.transient_retries_used if before else 0,
         heals_used=heals.of_chain(context.db, run.run_id), may_heal=run.source is not Source.MANUAL,
         modification=run.modification,
     )  # fmt: skip

@@ -287,9 +287,11 @@ class Queue:
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
         decision, occurrence = queued.decision, queued.occurrence
+        facts = decision.facts
         return Execution(
             self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
-            retries_used=decision.facts.retries_used if occurrence.follows else 0,
+            retries_used=facts.retries_used if occurrence.follows else 0,
+            transient_retries_used=facts.transient_retries_used if occurrence.follows else 0,
             heals_used=heals.of_chain(self.context.db, occurrence.follows) if occurrence.follows else 0,
             uncommented=uncommented,
         )  # fmt: skip

@@ -20,7 +20,7 @@ from lib.deciding import Decision, decide, decide_again, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
-from lib.governor import Plan, Unrun, baseline_due, chain_due, look_again, plan
+from lib.governor import Plan, Unrun, baseline_due, chain_due, is_by_chain, look_again, plan
 from lib.helper import Did, Helper, Part, share
 from lib.idle import OUTAGE_AFTER
 from lib.machine import machine_load
@@ -110,6 +110,7 @@ class Tick:
             owner, now = context.owner, self.report.started_at
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
                 tasks.clock_set_back(context.db, now)
+                outbox.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
@@ -451,28 +452,29 @@ class Tick:
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
-            self.report.run_ids[job.run_id] = None
+            self._count_run(job.run_id, job.outcome.status)
         if self.supervisor.stopping or self.report.duplicates:
             return
         now = datetime.now(UTC)
         if followers := self.catalog.followers(job.task.id):
             self._enqueue_anew(followers, now)
-        if job.task.catch_up is CatchUp.ALL:
-            self._enqueue_rest(job.task, now)
+        if job.task.catch_up is CatchUp.ALL or job.task.after:
+            self._enqueue_again(job.task, now)
+
+    def _count_run(self, run_id: str, status: RunStatus) -> None:
+        """It may have been taken over, so that nobody has claimed it here; or a comment has kept it from being a run."""
+        if status is RunStatus.SKIPPED:
+            self.report.run_ids.pop(run_id, None)
+        else:
+            self.report.run_ids[run_id] = None
 
     def _enqueue_anew(self, found: Iterable[Task], now: datetime) -> None:
         decided = (decide_again(self.context, task, now) for task in found)
         self._enqueue((decision for decision in decided if decision is not None), now)
 
-    def _enqueue_rest(self, task: Task, now: datetime) -> None:
-        """The next missed occurrence. Only that: what else may be due again by now is for the next tick, or a task that
-        ends quickly would keep this one busy for ever."""
+    def _enqueue_again(self, task: Task, now: datetime) -> None:
         again = decide_again(self.context, task, now)
-        if (
-            again is not None
-            and again.plan.starts
-            and again.plan.starts[0].source in (Source.CATCH_UP, Source.BASELINE_CRON)
-        ):
+        if again is not None and again.plan.starts and _waited_for_the_end(again):
             self._enqueue([again], now)
 
     def _help(self, part: Part, now: datetime) -> Did:
@@ -512,3 +514,13 @@ class Tick:
             waiting = Unrun(occurrence.at, occurrence.at, 1)
             self._defer(queued.decision.facts, waiting, SkipReason.AT_CAPACITY, occurrence.source, now)
             self.report.deferred.append(occurrence.task_id)
+
+
+def _waited_for_the_end(again: Decision) -> bool:
+    """Of a task that has just ended: whether it starts for the end of others that came meanwhile, which happens once for each,
+    or for the next missed occurrence. What else may be due again by now is for the next tick, or a task that ends quickly
+    would keep this one busy for ever."""
+    start = again.plan.starts[0]
+    if is_by_chain(start, again.facts):
+        return True
+    return again.task.catch_up is CatchUp.ALL and start.source in (Source.CATCH_UP, Source.BASELINE_CRON)

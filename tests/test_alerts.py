@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from tests.helpers import PATIENCE, SCHEDULER, Gate, Telegram, Workspace, wait_for
 
 OK = (200, {"ok": True, "result": {}})
+needs_faketime = pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
 
 
 def again(workspace: Workspace, task_id: str) -> None:
@@ -330,6 +332,45 @@ def test_the_wait_that_telegram_asks_for_is_kept_by_new_alerts_too(workspace: Wo
     assert len(telegram.texts) == 3 and "first" in telegram.texts[1] and "second" in telegram.texts[2]
 
 
+def asks_to_wait(seconds: int) -> tuple[int, object]:
+    return 429, {"ok": False, "description": "Too Many Requests", "parameters": {"retry_after": seconds}}
+
+
+@needs_faketime
+@pytest.mark.parametrize(
+    ("asked", "too_early", "in_time"),
+    [(7200, "+115m", "+125m"), (80_000, "+22h", "+23h"), (30 * 86_400, "+23h", "+25h")],
+    ids=["two hours", "most of a day", "a month, of which a day is granted"],
+)
+def test_a_long_wait_is_kept_up_to_a_day(
+    workspace: Workspace, telegram: Telegram, asked: int, too_early: str, in_time: str
+) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: asks_to_wait(asked) if number == 1 else OK
+    workspace.task("job", "exit 1", schedule="30d")
+    workspace.tick()
+    workspace.prefix = ["faketime", "-f", too_early]
+    workspace.tick()
+    assert len(telegram.texts) == 1
+    workspace.prefix = ["faketime", "-f", in_time]
+    workspace.tick()
+    assert "job failed" in telegram.texts[1]
+
+
+@needs_faketime
+def test_a_wait_from_a_clock_that_was_ahead_is_not_kept(workspace: Workspace, telegram: Telegram) -> None:
+    telegram.configure(workspace)
+    telegram.script = lambda number: asks_to_wait(600) if number == 1 else OK
+    workspace.task("job", "exit 1", schedule="30d")
+    workspace.prefix = ["faketime", "-f", "+10h"]
+    workspace.tick()
+    workspace.tick()
+    assert len(telegram.texts) == 1
+    workspace.prefix = []
+    workspace.tick()
+    assert "job failed" in telegram.texts[1]
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404])
 def test_a_refusal_is_final_and_becomes_a_ticket(workspace: Workspace, telegram: Telegram, status: int) -> None:
     telegram.configure(workspace)
@@ -341,6 +382,33 @@ def test_a_refusal_is_final_and_becomes_a_ticket(workspace: Workspace, telegram:
     ((kind, body),) = workspace.sql("SELECT kind, body FROM tickets")
     assert kind == "alert_failed" and "bot was kicked" in body and "job failed" in body
     assert "job failed" in told, "cron's mail is the way that is left"
+
+
+def test_each_destination_that_refuses_has_a_ticket_that_names_all_its_alerts(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    telegram.configure(workspace)
+    refusals = {"-1001": (403, {"ok": False, "description": "kicked"}), "-1002": (404, {"ok": False})}
+    telegram.script = lambda number: refusals.get(telegram.messages[-1]["chat_id"], OK)
+    for task_id, destination in {"h1": "home", "h2": "home", "w1": "work", "w2": "work"}.items():
+        workspace.task(task_id, "exit 1", schedule="1h", notify_to=destination)
+    workspace.tick()
+    workspace.task("h3", "exit 1", schedule="1h")  # to home, by default
+    workspace.tick()
+    told = {ticket["title"].split()[2]: ticket for ticket in workspace.json("tickets")}
+    assert list(told) == ["home", "work"]
+    everything = {name: str(ticket) for name, ticket in told.items()}
+    for task_id, name in {"h1": "home", "h2": "home", "h3": "home", "w1": "work", "w2": "work"}.items():
+        assert [where for where, text in everything.items() if f"{task_id} failed" in text] == [name]
+    assert "HTTP 403" in told["home"]["body"] and "HTTP 404" in told["work"]["body"]
+    assert "not delivered either: h3 failed (Telegram refuses (HTTP 403): kicked)" in workspace.cli("tickets").stdout
+
+    del refusals["-1002"]
+    workspace.task("w3", "exit 1", schedule="1h", notify_to="work")
+    workspace.tick()
+    (left,) = workspace.json("tickets")
+    assert left["title"] == "alerts to home can't be delivered" and "h1 failed" in left["body"]
+    assert "alerts to home can't be delivered" in workspace.cli("doctor", code=1).stdout
 
 
 def test_one_refused_destination_does_not_hold_up_another(workspace: Workspace, telegram: Telegram) -> None:

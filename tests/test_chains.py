@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
+
+import pytest
 
 from lib.governor import start_time
 from tests.helpers import PATIENCE, Gate, Workspace, half_past, kill, start_together, wait_for
@@ -120,6 +123,43 @@ def test_a_schedule_of_its_own_goes_on_beside_the_chain(workspace: Workspace) ->
     assert datetime.fromisoformat(task["next_run_at"]) - start_time(shifted, came, jitter) < timedelta(seconds=1), (
         "the occurrence that jitter has put off is still to come"
     )
+
+
+@pytest.mark.parametrize("catch_up", ["once", "all"])
+def test_an_end_that_comes_while_the_next_link_runs_starts_it_in_the_same_tick(
+    workspace: Workspace, catch_up: str
+) -> None:
+    """The whole tick is not over yet: another task still runs."""
+    own, other = Gate(workspace, "own"), Gate(workspace, "other")
+    workspace.task("a", "read _ < a.gate", schedule="1h")
+    os.mkfifo(workspace.root / "a.gate")
+    workspace.task("b", f"{SAY}; [ -e chained ] || {{ touch chained; {own.command}; }}", schedule="1h", after="a",
+                   catch_up=catch_up)  # fmt: skip
+    workspace.task("c", other.command, schedule="1h")
+    workspace.task("d", SAY, after="b")
+    tick = workspace.start("tick")
+    own.wait()
+    other.wait()
+    (workspace.root / "a.gate").write_text("go\n")
+    wait_for(lambda: workspace.rows("a") == [RAN], "the end of a")
+    assert order(workspace) == ["b"]
+    own.open()
+    wait_for(lambda: order(workspace).count("d") == 2, "both runs of what comes after b")
+    assert sources(workspace, "b") == ["baseline-interval", "after"]
+    other.open()
+    told, _ = tick.communicate(timeout=PATIENCE)
+    assert told.endswith("tick: 6 runs\n")
+    workspace.tick()
+    assert sorted(order(workspace)) == ["b", "b", "d", "d"], "each end has had its effect once"
+
+
+def test_what_is_due_again_by_its_own_schedule_is_left_to_the_next_tick(workspace: Workspace) -> None:
+    """However short the interval of a task with a chain is, a tick comes to its end."""
+    workspace.task("a", schedule="1h")
+    workspace.task("b", SAY, schedule="1s", after="a", jitter="1s")
+    workspace.task("c", "sleep 3", schedule="1h")
+    workspace.tick()
+    assert len(order(workspace)) <= 2
 
 
 def test_only_the_last_end_of_a_row_of_retries_counts(workspace: Workspace) -> None:

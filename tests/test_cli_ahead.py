@@ -270,6 +270,58 @@ def test_why_tells_what_a_comment_asks_for(workspace: Workspace) -> None:
     assert story["because"].startswith("a comment asks to pause it") and len(story["comments"]) == 3
 
 
+def next_line(workspace: Workspace, task_id: str) -> str:
+    *_, line = workspace.cli("why", task_id).stdout.splitlines()
+    return line
+
+
+def test_why_tells_when_a_run_that_a_comment_asks_for_comes(workspace: Workspace) -> None:
+    for task_id in ("free", "resting", "skipped"):
+        workspace.task(task_id, schedule="@yearly")
+    workspace.task("dark", schedule="@yearly", blackout=["mon-sun"])
+    workspace.cli("pause", "resting", "--for", "12h")
+    workspace.cli("comment", "skipped", "/skip")
+    for task_id in ("free", "skipped", "dark"):
+        assert "is obeyed by the next tick" in workspace.cli("comment", task_id, "/run").stdout
+    assert "run waits for the end of its pause, in 12 h (" in workspace.cli("comment", "resting", "/run").stdout
+    assert next_line(workspace, "free").startswith(
+        "next       due now, ai-oneshot: a comment asks to run it with the next tick: /run"
+    )
+    paused = next_line(workspace, "resting")
+    assert paused.startswith("next       in 12 h (") and "tick" not in paused
+    assert paused.endswith(", paused: it is paused, and a pause wins; a comment asks to run it then: /run")
+    assert next_line(workspace, "dark").endswith("in a blackout; a comment asks to run it then: /run")
+    assert ", baseline-cron: only the schedule asks for a run; a comment" in next_line(workspace, "skipped")
+    workspace.tick()
+    assert [len(workspace.runs(task_id)) for task_id in ("free", "resting", "skipped", "dark")] == [1, 0, 0, 0]
+    paused = next_line(workspace, "resting")
+    assert paused.startswith("next       in 12 h (") and paused.endswith(", paused: it is paused, and a pause wins")
+
+
+def test_why_of_a_task_without_its_agent_says_what_it_waits_for(workspace: Workspace) -> None:
+    agent = workspace.root / "ghost"
+    workspace.config(f"agents:\n  ghost: {{argv: [{agent}], format: text}}\n")
+    workspace.task("due", schedule="1h", run_as="ghost")
+    workspace.task("later", schedule="@yearly", run_as="ghost")
+    waits = "not known when, baseline-interval: it is due, but waits until its agent ghost is installed"
+    for ticks in range(2):
+        assert next_line(workspace, "due") == f"next       {waits}", ticks
+        workspace.tick()
+    for task_id in ("due", "later"):
+        text = workspace.cli("why", task_id).stdout
+        assert "now        paused: its agent ghost is not installed\n" in text and "just now:" not in text
+    assert next_line(workspace, "later").endswith(
+        "baseline-cron: only the schedule asks for a run, if its agent ghost is installed by then"
+    )
+    story = workspace.json("why", "due")
+    assert (story["next_run_at"], story["source"], story["reason"]) == (None, "baseline-interval", "missing_agent")
+    workspace.cli("comment", "due", "/run")
+    assert next_line(workspace, "due") == f"next       {waits}; a comment asks to run it then: /run"
+    agent.write_text("#!/bin/sh\ncat\n")
+    agent.chmod(0o755)
+    assert "now        due: the next tick starts it (baseline-interval)\n" in workspace.cli("why", "due").stdout
+
+
 def test_why_of_a_suspended_task_names_the_way_on_and_nothing_that_does_not_matter_now(workspace: Workspace) -> None:
     workspace.task("job", "false", schedule="1h", suspend_after=1)
     workspace.tick()

@@ -316,6 +316,13 @@ def test_on_a_terminal_there_are_tables_and_colours(workspace: Workspace) -> Non
     assert "\x1b[32msuccess" in on_a_terminal(workspace, "history")
 
 
+def test_on_a_terminal_a_tick_says_whether_nothing_was_due_or_nothing_ran(workspace: Workspace) -> None:
+    workspace.task("job", schedule="1h")
+    workspace.cli("comment", "job", "/skip")
+    assert on_a_terminal(workspace, "tick").splitlines() == ["skipped   job  /skip", "tick: nothing ran"]
+    assert on_a_terminal(workspace, "tick").splitlines() == ["tick: nothing due"]
+
+
 def test_no_color_is_obeyed_on_a_terminal(workspace: Workspace) -> None:
     workspace.task("job", schedule="1h")
     listing = on_a_terminal(workspace, "list", NO_COLOR="1")

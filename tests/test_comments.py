@@ -110,6 +110,22 @@ def test_skip_keeps_the_next_occurrence_from_running_and_no_other(workspace: Wor
     assert workspace.last_run("job")["status"] == "success"
 
 
+def test_a_tick_counts_what_ran_and_not_what_a_comment_skipped(workspace: Workspace) -> None:
+    for task_id in ("one", "two", "three"):
+        workspace.task(task_id, schedule="1h")
+    workspace.cli("comment", "two", "/skip")
+    told = workspace.tick().stdout.splitlines()
+    assert sorted(told[:-1]) == ["skipped   two  /skip", "success   one", "success   three"]
+    assert told[-1] == "tick: 2 runs"
+    workspace.cli("comment", "three", "/skip")
+    workspace.move_back("three", "-2 hours")
+    assert workspace.tick().stdout == "skipped   three  /skip\n"
+    workspace.cli("comment", "three", "/skip")
+    workspace.move_back("three", "-2 hours")
+    report = workspace.json("tick")
+    assert (report["due"], report["runs"]) == (1, [])
+
+
 def test_skip_of_a_one_shot_closes_it(workspace: Workspace) -> None:
     workspace.task("job", "echo >> ran", schedule="in 1 second")
     workspace.tick()

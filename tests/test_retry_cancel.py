@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +173,91 @@ def test_a_one_shot_is_told_as_failed_and_never_as_suspended(workspace: Workspac
     path = failed_once(workspace, "once", "exit 1", suspend_after=1)
     assert workspace.sql("SELECT kind, forced FROM alerts") == [("failed", 0)]
     assert "disabled_reason: failed\n" in path.read_text() and workspace.sql("SELECT * FROM tickets") == []
+
+
+# --- the retries of a tick, plain and of trouble that passes by itself ------------------------------------------
+
+
+def end_as(workspace: Workspace, task_id: str, ends: str, **fields: Any) -> None:
+    """A task whose attempts end in turn as the letters say: p(lain error), t(ransient trouble), and well after those."""
+    (workspace.root / "ends").write_text(ends)
+    command = """
+        end=$(head -c 1 ends); tail -c +2 ends > rest; mv rest ends
+        case $end in p) exit 3;; t) echo "curl: (6) Could not resolve host: x"; exit 6;; esac
+    """
+    workspace.task(task_id, command, schedule="1d", **fields)
+
+
+def waits_of(workspace: Workspace) -> list[int]:
+    """Tick until nothing follows any more; after how many minutes each follow-up was to come."""
+    waits: list[int] = []
+    workspace.tick()
+    while True:
+        (run, retry_at), *_ = workspace.sql(
+            "SELECT finished_at, retry_at FROM task_runs JOIN tasks ON id = task_id ORDER BY recorded_at DESC, task_runs.rowid DESC"
+        )
+        if retry_at is None:
+            return waits
+        apart = datetime.fromisoformat(retry_at) - datetime.fromisoformat(run)
+        waits.append(round(apart.total_seconds() / 60))
+        workspace.sql("UPDATE tasks SET retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 second')")
+        workspace.tick()
+
+
+@pytest.mark.parametrize(
+    ("fields", "ends", "waits", "attempts", "status"),
+    [
+        ({"retry": 3}, "ppptttt", [5, 15, 30], [4, 1, 1, 1], "failed"),
+        ({"retry": 2}, "ppt", [5], [3, 1], "success"),
+        ({"retry": 1}, "tp", [5], [1, 2], "success"),
+        ({"retry": 1}, "tpp", [5], [1, 2], "failed"),
+        ({"retry": 3}, "ptptptt", [5, 15, 30], [2, 2, 2, 1], "failed"),
+        ({"retry": 2, "retry_delay": "10m"}, "tptptp", [5, 10, 15, 10, 30], [1, 1, 1, 1, 1, 1], "failed"),
+        ({}, "tttt", [5, 15, 30], [1, 1, 1, 1], "failed"),
+    ],
+)
+def test_plain_and_transient_retries_are_counted_apart_over_the_whole_chain(
+    workspace: Workspace, fields: dict[str, Any], ends: str, waits: list[int], attempts: list[int], status: str
+) -> None:
+    end_as(workspace, "job", ends, **fields)
+    assert waits_of(workspace) == waits
+    runs = workspace.runs("job")
+    assert [run["attempts"] for run in runs] == attempts and runs[-1]["status"] == status
+    assert {run["status"] for run in runs[:-1]} == {"failed"}
+    # The next occurrence begins anew.
+    end_as(workspace, "job", "t", **fields)
+    workspace.move_back("job", "-40 days")
+    assert waits_of(workspace) == [5]
+
+
+def test_a_chain_whose_tick_is_killed_goes_on_with_what_it_has_used(workspace: Workspace) -> None:
+    end_as(workspace, "job", "tptp", retry=1)
+    workspace.tick()
+    gate = Gate(workspace)
+    path = workspace.root / "tasks" / "job.md"
+    calm = path.read_text()
+    path.write_text(calm.replace('command: "', f'command: "{gate.command}; '))
+    workspace.sql("UPDATE tasks SET retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now', '-1 second')")
+    tick = workspace.start("tick")
+    gate.wait()
+    kill(tick.pid)
+    tick.communicate()
+    path.write_text(calm)
+    assert waits_of(workspace) == [15], "the second wait, not the first again"
+    statuses = workspace.sql(
+        "SELECT rung, attempts.status FROM attempts JOIN task_runs USING (run_id) ORDER BY recorded_at, number"
+    )
+    assert statuses == [
+        ("run", "failed"), ("run", "orphaned"), ("rerun", "failed"), ("retry", "failed"), ("run", "failed"),
+    ]  # fmt: skip
+
+
+def test_a_retry_by_hand_begins_a_chain_of_its_own(workspace: Workspace) -> None:
+    end_as(workspace, "job", "tttt")
+    assert waits_of(workspace) == [5, 15, 30]
+    (workspace.root / "ends").write_text("tt")
+    workspace.cli("retry", "job", code=1)
+    assert waits_of(workspace) == [5, 15]
 
 
 # --- cancel ----------------------------------------------------------------------------------------------------

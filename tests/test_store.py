@@ -79,6 +79,22 @@ def test_a_database_from_a_newer_version_is_refused_and_not_changed(path: Path) 
     assert path.read_bytes() == before
 
 
+def test_an_open_ticket_of_a_refused_alert_learns_its_destination(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS[:3])
+    old = Database(path)
+    for kind, title in (("alert_failed", "alerts to home can't be delivered"), ("crash", "the scheduler crashed")):
+        old.connection.execute(
+            "INSERT INTO tickets (kind, title, body, opened_at, updated_at) VALUES (?, ?, '', '', '')", (kind, title)
+        )
+    old.close()
+    monkeypatch.setattr(module, "MIGRATIONS", MIGRATIONS)
+    new = Database(path)
+    assert [tuple(row) for row in new.all("SELECT kind, destination FROM tickets ORDER BY id")] == [
+        ("alert_failed", "home"), ("crash", ""),
+    ]  # fmt: skip
+    new.close()
+
+
 def test_several_processes_may_open_a_new_database_at_once(path: Path) -> None:
     code = f"from pathlib import Path; from lib.store.database import Database; Database(Path({str(path)!r})).close()"
     done = start_together([[sys.executable, "-W", "error", "-c", code]] * 8, cwd=PROJECT)

@@ -134,7 +134,7 @@ def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None
     if report.run_ids:
         screen.line(f"tick: {len(report.run_ids)} run" + ("s" if len(report.run_ids) != 1 else ""))
     elif screen.on_terminal and not report.duplicates and not report.deferred:
-        screen.line("tick: nothing due")
+        screen.line("tick: nothing ran" if report.due else "tick: nothing due")
 
 
 def _show_decisions(app: App, screen: Screen, report: Report) -> None:
@@ -234,7 +234,8 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     at = failed.last_scheduled_for or failed.scheduled_for or now
     key = f"{task.id}@{failed.run_id}+retry:{runs.new_run_id(now)}"
     occurrence = Occurrence(task.id, at, Source.RETRY, key, now, follows=failed.run_id)
-    execution = _begin(app, db, task, occurrence, facts, screen, now)
+    anew = replace(facts, retries_used=0, transient_retries_used=0)  # a chain of its own begins
+    execution = _begin(app, db, task, occurrence, anew, screen, now)
     if execution is None:
         raise _already_running(db, task)
     return _to_its_end(app, db, screen, task, execution)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from lib.app import App, check_known, facts_as_synced, find_task, sync_catalog
 from lib.comments import COMMANDS, LONGEST_COMMENT, Action, looks_like_a_command, plain_wish
 from lib.errors import Exit, TickdownError
-from lib.governor import state_of
+from lib.governor import paused, state_of
 from lib.model import Comment, TaskState
 from lib.remarks import reader_of
 from lib.store import comments, tasks
@@ -44,10 +44,14 @@ def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
         message = f"comment {number} on {task.id}, for people to read"
     elif wish is not None:
         message = f"comment {number} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
-        off = off_words(task, tasks.facts(db, task.id))
+        facts = tasks.facts(db, task.id)
+        off = off_words(task, facts)
         if off is not None and wish.action is not Action.RESUME:
             effect = "waits for its next run" if wish.action is Action.SKIP else "has no effect"
             message = f"comment {number} on {task.id}: {wish.action} {effect}: {off}"
+        elif facts is not None and paused(now, facts) and wish.action is Action.RUN:
+            ends = when(facts.paused_until, now, task.zone)
+            message = f"comment {number} on {task.id}: run waits for the end of its pause, {ends}"
     elif reader_of(app.context(db), task) is None:
         message += f"\nno agent is there to make sense of it: it stays unread; understood without one are {COMMANDS}"
     return done(screen, message, {"id": number, "task_id": task.id, "action": wish.action if wish else None})

@@ -16,9 +16,9 @@ from lib.deciding import decide
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, state_of
 from lib.ladder import on_probation
-from lib.model import CatchUp, Comment, Facts, Run, RunStatus, SkipReason, TaskState
+from lib.model import CatchUp, Comment, Facts, Hint, HintKind, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
-from lib.records import record
+from lib.records import record, replace
 from lib.remarks import reader_of
 from lib.schedule import Interval
 from lib.store import comments, runs, tasks
@@ -65,6 +65,7 @@ class _Story:
     coming: Forecast
     unread: Sequence[Comment]
     wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
+    is_wish_held: bool  # it asks for a run that the next tick can't start
     reader: str | None  # the agent that reads the others
     transient_since: datetime | None  # since when it fails with what passes by itself
 
@@ -80,19 +81,23 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     context = app.context(db)
     reader = reader_of(context, task) if unread else None
     last = runs.last_run_of(db, task.id)
+    wishes = understood(unread, task.zone, now)
+    obeyed = _as_obeyed(facts, wishes, now)
+    coming = forecast(now, task, obeyed, boot_id())
     story = _Story(
         now=now,
         task=task,
         facts=facts,
-        view=task_view(task, facts, last, now, cut_off(db)),
+        view=replace(task_view(task, facts, last, now, cut_off(db)), next_run=coming.next),
         decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
         links=links,
         awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
         plan=decide(context, task, facts, now).plan,
         taken=_taken_words(context, catalog, task),
-        coming=forecast(now, task, facts, boot_id()),
+        coming=coming,
         unread=unread,
-        wish=_wish_of(unread, task, now),
+        wish=_wish_of(wishes),
+        is_wish_held=obeyed is facts or not decide(context, task, obeyed, now).plan.starts,
         reader=reader.name if reader is not None else None,
         transient_since=transient_since(db, last),
     )
@@ -131,7 +136,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "candidates": [
             {"source": each.source, "at": iso(each.at, zone), "note": each.note or None} for each in story.coming.candidates
         ],
-        "next_run_at": iso(story.coming.next.at, zone),
+        "next_run_at": iso(story.coming.next.at, zone) if not _waits_for_its_agent(story) else None,
         "source": story.coming.next.source,
         "because": _because(story),
         "comments": [comment_json(comment, zone) for comment in story.unread],
@@ -211,8 +216,8 @@ def _now_words(story: _Story) -> str:
             if spent
             else "its time passed while it was off: give it another schedule, or run it by hand"
         )
-    if facts.missing_agent:
-        return f"paused: its agent {facts.missing_agent} is not installed"
+    if _lacks_agent(story):
+        return f"paused: its agent {facts.missing_agent or task.agent} is not installed"
     held = f"; {_unrun_words(decided, task.catch_up)}" if decided.skipped or decided.missed else ""
     if facts.running:
         return f"it is running{held}"
@@ -222,7 +227,8 @@ def _now_words(story: _Story) -> str:
     dark = f", in the blackout {one_line(blackout.text)}" if blackout is not None else ""
     if decided.starts:
         start = decided.starts[0]
-        if story.taken is not None or facts.deferred == start.at:
+        waited_for_a_slot = facts.deferred == start.at and facts.missing_agent is None
+        if story.taken is not None or waited_for_a_slot:
             return f"due since {when(start.at, now, task.zone)}, and waits for {story.taken or 'a free slot'}{held}"
         if story.wish is not None and not story.wish[1].starts:
             return f"due, but {_asked(story.wish)}{held}"
@@ -331,7 +337,28 @@ def _next_words(story: _Story) -> str:
         return f"none: {_because(story)}"
     if story.coming.next.at is None:
         return f"none: {_because(story)}" if words == "-" else words
+    if _waits_for_its_agent(story):
+        words = "not known when"
     return f"{words}, {story.coming.next.source}: {_because(story)}"
+
+
+def _lacks_agent(story: _Story) -> bool:
+    """As far as is known: that it is there again is noticed when there is something to start."""
+    known = story.facts.missing_agent is not None and not story.plan.starts
+    return known or story.plan.reason is SkipReason.MISSING_AGENT
+
+
+def _awaited_of_agent(story: _Story) -> str | None:
+    """What must be so before its agent can start, and is not."""
+    if _lacks_agent(story):
+        return f"its agent {story.facts.missing_agent or story.task.agent} is installed"
+    return "agents may spend money again" if story.plan.reason is SkipReason.BUDGET_EXCEEDED else None
+
+
+def _waits_for_its_agent(story: _Story) -> bool:
+    """It is due, and nobody knows when it can start."""
+    at = story.coming.next.at
+    return at is not None and at <= story.now and _awaited_of_agent(story) is not None
 
 
 def _is_off(story: _Story) -> bool:
@@ -341,9 +368,19 @@ def _is_off(story: _Story) -> bool:
 def _because(story: _Story) -> str:
     if off := off_words(story.task, story.facts):
         return off
-    if story.wish is not None:
-        return _asked(story.wish)
-    return story.coming.because
+    because = story.coming.because
+    if awaited := _awaited_of_agent(story):
+        because = (
+            f"it is due, but waits until {awaited}"
+            if _waits_for_its_agent(story)
+            else f"{because}, if {awaited} by then"
+        )
+    if story.wish is None:
+        return because
+    comment, wish = story.wish
+    if wish.action is Action.RUN and story.is_wish_held:
+        return f"{because}; a comment asks to run it then: {one_line(comment.text)}"
+    return _asked(story.wish)
 
 
 # --- comments ---------------------------------------------------------------------------------------------------
@@ -356,10 +393,21 @@ _ASKS = {
 }
 
 
-def _wish_of(unread: Sequence[Comment], task: Task, now: datetime) -> tuple[Comment, Wish] | None:
+def _wish_of(wishes: Sequence[tuple[Comment, Wish]]) -> tuple[Comment, Wish] | None:
     """The last one counts; a pause that is over already asks for nothing."""
-    found = understood(unread, task.zone, now)
-    return found[-1] if found and found[-1][1].reason.startswith("/") else None
+    return wishes[-1] if wishes and wishes[-1][1].reason.startswith("/") else None
+
+
+def _as_obeyed(facts: Facts, wishes: Sequence[tuple[Comment, Wish]], now: datetime) -> Facts:
+    """As the next tick makes them before it decides: what asks for a run is a hint then. Not while a run goes on, whose end
+    comes first, and not behind a /skip: both wait for the next run then."""
+    asked = _wish_of(wishes)
+    if asked is None or asked[1].action is not Action.RUN or facts.running:
+        return facts
+    if any(wish.action is Action.SKIP for _, wish in wishes):
+        return facts
+    hint = Hint(HintKind.ONE_SHOT, now, at=now, reason=asked[1].reason, author=asked[0].author)
+    return replace(facts, hints=(*(each for each in facts.hints if each.kind is not hint.kind), hint))
 
 
 def _asked(asked: tuple[Comment, Wish]) -> str:

@@ -10,10 +10,10 @@ from lib.instants import from_store, to_store
 from lib.model import Alert, AlertKind, AlertStatus, Ticket
 from lib.records import record
 from lib.store.database import Database
-from lib.store.tickets import open_ticket
+from lib.store.tickets import open_ticket_or_note
 
 LEASE = timedelta(seconds=90)
-LONGEST_WAIT = timedelta(hours=1)
+LONGEST_WAIT = timedelta(days=1)  # that whoever asks to wait is granted
 # Another tick may have been faster to write by so much; what lies further ahead is from a clock that was set back since.
 AHEAD = timedelta(minutes=5)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -75,6 +75,15 @@ def lease_due(db: Database, default: str | None, now: datetime) -> list[Outgoing
     return [_outgoing(row, lease) for row in rows]
 
 
+def clock_set_back(db: Database, now: datetime) -> None:
+    """A wait that was asked for may have been counted from a time that is yet to come. Asking once more costs nothing: who
+    still wants us to wait says so again."""
+    with db.transaction() as connection:
+        connection.execute(
+            "UPDATE alerts SET not_before = NULL WHERE status = 'pending' AND not_before > ?", (to_store(now),)
+        )
+
+
 def keep_lease(db: Database, parts: Sequence[Outgoing], now: datetime) -> bool:
     """Before each message: is it still ours to send? A slow server may have used up the time of the first lease."""
     with db.transaction() as connection:
@@ -117,13 +126,13 @@ def sent(db: Database, ids: Sequence[int], now: datetime) -> None:
     )
 
 
-def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, now: datetime) -> None:
-    """Never going to arrive: the alert is closed and a ticket takes its place."""
+def refused(db: Database, ids: Sequence[int], error: str, ticket: Ticket, note: str, now: datetime) -> None:
+    """Never going to arrive: the alert is closed and a ticket takes its place, or a note on the one that is open."""
     with db.transaction() as connection:
         _set(
             connection, ids, f"status = '{AlertStatus.FAILED}', lease_until = NULL, tries = tries + 1, error = ?", error
         )
-        open_ticket(connection, ticket, now)
+        open_ticket_or_note(connection, ticket, note, now)
 
 
 def _update(db: Database, ids: Sequence[int], assignment: str, *values: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from lib.governor import Unrun, occurrence_key
+from lib.governor import Unrun, is_by_chain, occurrence_key
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.ladder import Verdict
 from lib.model import (
@@ -139,18 +139,20 @@ def claim_in(
 def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
     if occurrence.source is Source.RETRY:
         taken = connection.execute(
-            "UPDATE tasks SET retry_at = NULL, retry_follows = NULL WHERE id = ? AND retry_follows IS ?",
-            (facts.task_id, facts.retry_follows),
+            "UPDATE tasks SET retry_at = NULL, retry_follows = NULL, retries_used = ?, transient_retries_used = ?"
+            " WHERE id = ? AND retry_follows IS ?",
+            (facts.retries_used, facts.transient_retries_used, facts.task_id, facts.retry_follows),
         )
         return taken.rowcount == 1
-    by_chain = facts.chained is not None and occurrence.key.endswith(f"@after:{facts.chained.run_id}")
+    by_chain = is_by_chain(occurrence, facts)
     if by_chain and not _chain_stands(connection, facts):
         return False
     at = to_store(occurrence.at)
     taken = connection.execute(
         "UPDATE tasks SET last_occurrence = CASE WHEN ? THEN last_occurrence ELSE MAX(COALESCE(last_occurrence, ''), ?) END,"
         " boot_id = COALESCE(?, boot_id), deferred = NULLIF(deferred, ?), retry_at = NULL, retry_follows = NULL,"
-        " retries_used = 0, look_at = '', revision = revision + 1 WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
+        " retries_used = 0, transient_retries_used = 0, look_at = '', revision = revision + 1"
+        " WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
         (occurrence.apart, at, boot_id, at, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
     )
     if taken.rowcount != 1:
@@ -341,6 +343,7 @@ class Ending:
     note: str | None = None
     retry_at: datetime | None = None
     retries_used: int = 0
+    transient_retries_used: int = 0
     reason: SkipReason | None = None  # of a run that a comment kept from being one
     story: str | None = None  # what else is worth telling
 
@@ -392,9 +395,10 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
         connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (last_end, ending.task_id))
     if ending.retry_at is not None:
         connection.execute(
-            "UPDATE tasks SET retry_at = ?, retry_follows = ?, retries_used = ? WHERE id = ?",
-            (to_store(ending.retry_at), ending.run_id, ending.retries_used, ending.task_id),
-        )
+            "UPDATE tasks SET retry_at = ?, retry_follows = ?, retries_used = ?, transient_retries_used = ? WHERE id = ?",
+            (to_store(ending.retry_at), ending.run_id, ending.retries_used, ending.transient_retries_used,
+             ending.task_id),
+        )  # fmt: skip
     verdict = ending.verdict
     if verdict is not None:
         connection.execute(

@@ -329,4 +329,16 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.task_id;
     END;
     """,
+    """
+    -- Retries because of trouble that passes by itself are counted apart from the plain ones.
+    ALTER TABLE tasks ADD COLUMN transient_retries_used INTEGER NOT NULL DEFAULT 0;
+    """,
+    """
+    -- A destination that takes no alerts has a ticket of its own; its name was only in the title.
+    ALTER TABLE tickets ADD COLUMN destination TEXT NOT NULL DEFAULT '';
+    UPDATE tickets SET destination = substr(title, length('alerts to ') + 1,
+        length(title) - length('alerts to ') - length(' can''t be delivered')) WHERE kind = 'alert_failed';
+    DROP INDEX tickets_open;
+    CREATE UNIQUE INDEX tickets_open ON tickets (task_id, kind, destination) WHERE closed_at IS NULL;
+    """,
 )

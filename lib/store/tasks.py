@@ -185,8 +185,8 @@ _REARM_AND_FORGIVE = (
     "UPDATE tasks SET armed_at = :now, last_occurrence = MIN(last_occurrence, :now), last_end = CASE WHEN last_end IS NULL"
     " AND last_occurrence IS NULL THEN NULL ELSE :now END, boot_id = :boot_id, paused_until = NULL, closing = NULL,"
     " failures = 0, incident = NULL, incident_since = NULL, incident_alerted_at = NULL, deferred = NULL, retry_at = NULL,"
-    " retry_follows = NULL, retries_used = 0, probation_run = NULL, probation_left = NULL, probation_until = NULL"
-    " WHERE id = :id"
+    " retry_follows = NULL, retries_used = 0, transient_retries_used = 0, probation_run = NULL, probation_left = NULL,"
+    " probation_until = NULL WHERE id = :id"
 )
 
 _UNCHAIN = "UPDATE chains SET ended_at = NULL, ended_run = NULL WHERE task_id = ?"
@@ -377,8 +377,8 @@ def remembered(db: Database) -> dict[str, Remembered]:
 # In the order in which `_facts` takes them.
 _COLUMNS = (
     "id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident, incident_since,"
-    " incident_alerted_at, deferred, retry_at, retry_follows, retries_used, missing_agent, revision, probation_run,"
-    " probation_left, probation_until"
+    " incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used, missing_agent, revision,"
+    " probation_run, probation_left, probation_until"
 )
 _SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) FROM tasks"
 
@@ -386,8 +386,8 @@ _SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE statu
 def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]) -> Facts:
     (
         task_id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident,
-        incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, missing_agent, revision,
-        *probation, running,
+        incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used,
+        missing_agent, revision, *probation, running,
     ) = row  # fmt: skip
     return Facts(
         task_id=task_id,
@@ -406,6 +406,7 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
         retry_at=maybe_from_store(retry_at),
         retry_follows=retry_follows,
         retries_used=retries_used,
+        transient_retries_used=transient_retries_used,
         running=bool(running),
         missing_agent=missing_agent,
         probation=_probation(*probation),

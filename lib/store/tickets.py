@@ -1,4 +1,4 @@
-"""Tickets: what waits for a person. One open ticket per task and kind."""
+"""Tickets: what waits for a person. One open ticket per task and kind, or per destination that takes no alerts."""
 
 from __future__ import annotations
 
@@ -22,16 +22,29 @@ class TicketRow:
 
 
 def open_ticket(connection: sqlite3.Connection, ticket: Ticket, now: datetime) -> None:
-    """One open ticket per task and kind: a repetition updates it."""
+    """If there is one open already, a repetition updates it."""
     connection.execute(
-        "INSERT INTO tickets (task_id, kind, run_id, title, body, error, tried, command, opened_at, updated_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        " ON CONFLICT (task_id, kind) WHERE closed_at IS NULL DO UPDATE SET run_id = excluded.run_id, title = excluded.title,"
+        "INSERT INTO tickets (task_id, kind, run_id, title, body, error, tried, command, destination, opened_at, updated_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " ON CONFLICT (task_id, kind, destination) WHERE closed_at IS NULL DO UPDATE SET run_id = excluded.run_id, title = excluded.title,"
         " body = excluded.body, error = excluded.error, tried = excluded.tried, command = excluded.command,"
         " updated_at = excluded.updated_at",
         (ticket.task_id or "", ticket.kind, ticket.run_id, ticket.title, ticket.body, ticket.error, ticket.tried,
-         ticket.command, to_store(now), to_store(now)),
+         ticket.command, ticket.destination, to_store(now), to_store(now)),
     )  # fmt: skip
+
+
+def open_ticket_or_note(connection: sqlite3.Connection, ticket: Ticket, note: str, now: datetime) -> None:
+    """A repetition takes nothing away from what the open one says: it is noted there."""
+    same = (ticket.task_id or "", ticket.kind, ticket.destination)
+    where = "task_id = ? AND kind = ? AND destination = ? AND closed_at IS NULL"
+    if connection.execute(f"UPDATE tickets SET updated_at = ? WHERE {where}", (to_store(now), *same)).rowcount == 0:
+        open_ticket(connection, ticket, now)
+        return
+    connection.execute(
+        f"INSERT INTO ticket_notes (ticket_id, at, text) SELECT id, ?, ? FROM tickets WHERE {where}",
+        (to_store(now), note, *same),
+    )
 
 
 def note_on_tickets(connection: sqlite3.Connection, task_id: str, text: str, now: datetime) -> None:
@@ -62,7 +75,7 @@ def list_tickets(db: Database, task_id: str | None = None, *, closed_too: bool =
 def _ticket_row(row: sqlite3.Row, notes: list[tuple[datetime, str]]) -> TicketRow:
     ticket = Ticket(
         TicketKind(row["kind"]), row["title"], row["body"], row["task_id"] or None, row["run_id"], row["error"], row["tried"],
-        row["command"],
+        row["command"], row["destination"],
     )  # fmt: skip
     closed = maybe_from_store(row["closed_at"])
     return TicketRow(
@@ -86,10 +99,10 @@ def close_ticket(db: Database, ticket_id: int, note: str, now: datetime) -> bool
     return True
 
 
-def close_tickets_of_kind(db: Database, kind: TicketKind, now: datetime, title: str | None = None) -> None:
-    """The trouble of the whole installation is over."""
-    where = "kind = ? AND title = COALESCE(?, title) AND closed_at IS NULL"
-    if db.one(f"SELECT 1 FROM tickets WHERE {where}", kind, title) is None:
+def close_tickets_of_kind(db: Database, kind: TicketKind, now: datetime, destination: str = "") -> None:
+    """The trouble of the whole installation, or of one destination, is over."""
+    where = "kind = ? AND destination = ? AND closed_at IS NULL"
+    if db.one(f"SELECT 1 FROM tickets WHERE {where}", kind, destination) is None:
         return
     with db.transaction() as connection:
-        connection.execute(f"UPDATE tickets SET closed_at = ? WHERE {where}", (to_store(now), kind, title))
+        connection.execute(f"UPDATE tickets SET closed_at = ? WHERE {where}", (to_store(now), kind, destination))
