@@ -53,7 +53,9 @@ class Screen:
         print(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        clean = [[one_line(self.redactor.text(cell)) for cell in row] for row in rows]
+        mask = self.redactor.text
+        # Twice: half a secret would not be known, and one with a space may lie open only once it is on one line.
+        clean = [[mask(one_line(mask(cell))) for cell in row] for row in rows]
         if self.on_terminal:
             self._rich_table(columns, clean)
             return

@@ -28,7 +28,7 @@ from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.records import as_dict, replace
-from lib.redact import Redactor
+from lib.redact import RedactedStream, Redactor
 from lib.schedule import OneShot
 from lib.store import comments, costs, runs, tasks
 from lib.store.database import Database
@@ -363,7 +363,7 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
             run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
         raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
-    _print_log(db, run, path, follow, raw)
+    _print_log(db, run, path, app.redactor.stream(), follow, raw)
     ended = runs.get_run(db, run.run_id) or run
     if not screen.on_terminal:
         return Exit.OK
@@ -372,9 +372,9 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
     return Exit.OK
 
 
-def _print_log(db: Database, run: Run, path: Path, follow: bool, raw: bool) -> None:
+def _print_log(db: Database, run: Run, path: Path, redacted: RedactedStream, follow: bool, raw: bool) -> None:
     """To the end; with `follow`, on until the run is over. A log that was cut to its limit meanwhile gets shorter:
-    then go on from its new end."""
+    then go on from its new end. It may be older than a secret."""
     clean = PrintableStream()
     position = 0
     while True:
@@ -388,12 +388,13 @@ def _print_log(db: Database, run: Run, path: Path, follow: bool, raw: bool) -> N
                 file.seek(position)
                 while data := file.read(1 << 20):
                     position += len(data)
-                    _emit(data, clean, raw)
+                    _emit(redacted.feed(data), clean, raw)
         except FileNotFoundError:
             pass
         if over:
             break
         time.sleep(FOLLOW_EVERY)
+    _emit(redacted.flush(), clean, raw)
     sys.stdout.write(clean.flush())
     sys.stdout.flush()
 
