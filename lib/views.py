@@ -14,7 +14,7 @@ from lib.errors import Exit
 from lib.governor import NextRun, Plan
 from lib.model import Comment, DisabledReason, Facts, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
-from lib.process import boot_id
+from lib.process import boot_id, stop_writing_to
 from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
@@ -47,10 +47,10 @@ class Screen:
         """A line of ours. What is quoted in it and must not break it has gone through `one_line`; that no escape sequence
         gets out is seen to here."""
         if not self.as_json:
-            print(printable(self.redactor.text(text)))
+            _say(printable(self.redactor.text(text)))
 
     def json(self, document: Any) -> None:
-        print(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
+        _say(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         mask = self.redactor.text
@@ -61,7 +61,7 @@ class Screen:
             return
         widths = _widths(columns, clean)
         for row in [list(columns), *clean]:
-            print(
+            _say(
                 "  ".join(
                     f"{cell}{' ' * (width - cells(cell))}" for cell, width in zip(row, widths, strict=True)
                 ).rstrip()
@@ -81,6 +81,14 @@ class Screen:
         for row in rows:
             table.add_row(*(Text(row[index], style=_STYLES.get(row[index], "")) for index in shown))
         console.print(table)
+
+
+def _say(text: str) -> None:
+    """Whether or not anybody reads it: what a command has begun it brings to its end, and its exit code tells of that."""
+    try:
+        print(text)
+    except BrokenPipeError:
+        stop_writing_to(sys.stdout)
 
 
 # What a narrow terminal can do without, in this order; `--json` and a pipe always have all.

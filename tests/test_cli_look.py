@@ -347,6 +347,34 @@ def test_a_reader_that_leaves_early_gets_no_traceback(workspace: Workspace, coun
     assert errors == "" and process.returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("run bigfail", 1), ("run bigfail --json", 1), ("validate", 1), ("validate --json", 1), ("doctor", 1), ("run big", 0),
+     ("logs big", 0), ("show nosuch", 4)],
+)  # fmt: skip
+def test_the_exit_code_is_the_same_for_a_reader_that_leaves_early(
+    workspace: Workspace, arguments: str, code: int
+) -> None:
+    workspace.task("big", "seq 200000")
+    workspace.task("bigfail", "seq 200000; exit 1", retries=0)
+    if "big" not in arguments:
+        for number in range(300):
+            workspace.task(f"bad-{number}", schedule="x" * 40)
+    elif "logs" in arguments:
+        workspace.cli("run", "big")
+    command = workspace.argv(*arguments.split())
+    line = '"$@" 2>&1 | head -1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", line, "bash", *command], env=workspace.environment, capture_output=True, text=True
+    )
+    assert done.returncode == code and len(done.stdout.splitlines()) == 1 and done.stderr == ""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = workspace.start(*arguments.split(), stdout=writer, stderr=writer)
+    os.close(writer)
+    assert unread.wait(PATIENCE) == code
+
+
 def test_head_gets_its_line(workspace: Workspace) -> None:
     for number in range(600):
         workspace.task(f"task-{number}", title="x" * 100)
