@@ -237,17 +237,16 @@ def hint_words(hint: Hint, task: Task, now: datetime) -> str:
 TASK_COLUMNS = ("ID", "STATE", "SCHEDULE", "LAST RUN", "NEXT RUN", "TITLE")
 
 
-def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
-    """`known_id` is the id that the file had when it was last whole."""
-    task_id = file.task_id or known_id or file.path
+def rejected_json(file: TaskFile, task_id: str | None, last_run: Run | None, zone: tzinfo) -> dict[str, Any]:
+    """What can be told of a task whose file can't be read; its problems come in addition."""
     return {
-        "id": task_id,
-        "title": task_id,
+        "id": task_id or file.path,
+        "title": task_id or file.path,
         "schedule": None,
         "enabled": False,
         "state": TaskState.REJECTED,
         "disabled_reason": None,
-        "last_run": None,
+        "last_run": run_json(last_run, zone) if last_run else None,
         "next_run_at": None,
         "source": None,
         "tags": [],
@@ -256,10 +255,10 @@ def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
     }
 
 
-def rejected_row(file: TaskFile, known_id: str | None) -> list[str]:
+def rejected_row(file: TaskFile, task_id: str | None) -> list[str]:
     problems = f"{len(file.errors)} problem" + ("s" if len(file.errors) != 1 else "")
     advice = f"{problems}: scheduler.py validate {file.path}"
-    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
+    return [task_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

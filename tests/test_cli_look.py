@@ -106,6 +106,18 @@ def test_list_shows_a_rejected_file_and_what_is_wrong_with_it(workspace: Workspa
     assert task["problems"][0].startswith("tasks/bad.md:3: schedule:")
 
 
+def test_a_rejected_task_that_has_run_is_listed_with_its_last_run(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule="1h")
+    workspace.tick()
+    last = workspace.json("list")[0]["last_run"]
+    assert last["status"] == "success"
+    for text in (path.read_text().replace("1h", "5x"), "---\nid: [\n---\n"):
+        path.write_text(text)
+        (task,) = workspace.json("list")
+        assert (task["id"], task["state"], task["last_run"]) == ("job", "rejected", last)
+        assert workspace.listed() == [task]
+
+
 def test_a_running_task_is_listed_as_running(workspace: Workspace) -> None:
     gate = Gate(workspace)
     workspace.task("slow", gate.command, schedule="1h")

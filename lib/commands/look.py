@@ -17,6 +17,7 @@ from lib.app import (
     facts_as_synced,
     find_run,
     find_task,
+    rejected_files,
     task_view,
     task_views,
     transient_since,
@@ -30,7 +31,7 @@ from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.records import as_dict, replace
 from lib.redact import RedactedStream, Redactor
 from lib.schedule import OneShot
-from lib.store import comments, costs, runs, tasks
+from lib.store import comments, costs, runs
 from lib.store.database import Database
 from lib.store.tickets import list_tickets
 from lib.task import Task
@@ -74,16 +75,14 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
         for view in task_views(db, catalog, now)
         if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
     ]
-    rejected = catalog.rejected if tag is None and state in (None, TaskState.REJECTED) else []
-    names = {known.path: known.task_id for known in tasks.remembered(db).values()} if rejected else {}
+    rejected = rejected_files(db, catalog) if tag is None and state in (None, TaskState.REJECTED) else []
     if screen.as_json:
-        screen.json([view.json() for view in views] + [rejected_json(file, names.get(file.path)) for file in rejected])
+        zone = get_zone(app.settings.config.timezone)
+        screen.json([view.json() for view in views] + [rejected_json(*each, zone) for each in rejected])
         return Exit.OK
     if views or rejected:
-        screen.table(
-            TASK_COLUMNS,
-            [view.row(now) for view in views] + [rejected_row(file, names.get(file.path)) for file in rejected],
-        )
+        rows = [rejected_row(file, task_id) for file, task_id, _ in rejected]
+        screen.table(TASK_COLUMNS, [view.row(now) for view in views] + rows)
     else:
         filtered = tag is not None or state is not None
         screen.line(
