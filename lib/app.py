@@ -33,11 +33,14 @@ class App:
     settings: Settings
     redactor: Redactor
     log: Log
+    on_screen: Redactor  # knows the secrets in the task files too, as soon as they are read
 
     def catalog(self, db: Database | None = None) -> Catalog:
         """The files as they are; those that the store knows are not read again. See `reject_past_dates` for what only the
         store can tell of them."""
-        return load(self.workspace, self.settings, db)
+        catalog = load(self.workspace, self.settings, db)
+        self.on_screen.learn(catalog.literal_secrets())
+        return catalog
 
     def open(self, now: datetime) -> tuple[Catalog, Database]:
         db = self.database()
@@ -63,8 +66,9 @@ def make_app(workspace: Workspace) -> App:
 
 def app_with(workspace: Workspace, settings: Settings) -> App:
     config = settings.config
-    redactor = Redactor(secrets_in(settings.env_file, settings.environment, [config.notify.token]))
-    return App(workspace, settings, redactor, Log(workspace.logs, redactor))
+    secrets = secrets_in(settings.env_file, settings.environment, [config.notify.token])
+    redactor = Redactor(secrets)
+    return App(workspace, settings, redactor, Log(workspace.logs, redactor), Redactor(secrets))
 
 
 def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catalog:

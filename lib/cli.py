@@ -144,7 +144,7 @@ def dispatch(arguments: SimpleNamespace) -> Exit:
     if os.environ.get("TICKDOWN_HEALING") and arguments.command not in LOOKING:
         raise TickdownError(f"{arguments.command} is not for a healer; edit the files you were given", Exit.USAGE)
     app, problems = _settled(workspace, arguments.command)
-    screen = Screen(app.redactor, getattr(arguments, "json", False))
+    screen = Screen(app.on_screen, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
             return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)

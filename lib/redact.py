@@ -12,6 +12,7 @@ from lib.terminal import begun_at, has_hidden, has_hidden_bytes, places_of_seen,
 
 MASK = "***"
 SHORTEST = 8
+FEW = 100
 MOST_HELD = 16_384
 # What is not shown, as JSON writes it down; more than that does no harm.
 _HIDDEN_IN_JSON = re.compile(r"\\(?:[bfr]|u00[0189]|u007f|u061c|u20[026])")
@@ -67,9 +68,15 @@ def _in_address(value: str) -> set[str]:
 
 class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._know(secrets)
+
+    def _know(self, secrets: Iterable[str]) -> None:
         self.secrets = list(secrets)
         self._bytes = [secret.encode("utf-8", "surrogateescape") for secret in self.secrets]
         self._in_json = [json.dumps(secret)[1:-1] for secret in self.secrets]
+        self._by_head: dict[str, list[str]] = {}
+        for secret in self.secrets if len(self.secrets) > FEW else ():
+            self._by_head.setdefault(secret[:SHORTEST], []).append(secret)
 
     def is_clean(self, document: str) -> bool:
         """Whether a text in JSON has no secret in it, however that is written there."""
@@ -82,12 +89,23 @@ class Redactor:
         more = telling_values(variables)
         return Redactor(_longest_first({*self.secrets, *_written(more)})) if more else self
 
+    def learn(self, values: Iterable[str]) -> None:
+        """For what is found out only after others were given this one."""
+        if more := _written(values) - set(self.secrets):
+            self._know(_longest_first({*self.secrets, *more}))
+
     def text(self, text: str) -> str:
         """Without secrets, also those that lie open only once escape sequences and the like are taken out."""
-        for secret in self.secrets:
+        for secret in self.secrets if len(self.secrets) <= FEW else self._likely_in(text):
             if secret in text:
                 text = text.replace(secret, MASK)
         return self._uninterrupted(text) if self.secrets and has_hidden(text) else text
+
+    def _likely_in(self, text: str) -> list[str]:
+        """Those of many that may be in a text, by their beginnings: each task file may bring one, and there are as many
+        titles."""
+        heads = {text[at : at + SHORTEST] for at in range(len(text) - SHORTEST + 1)}
+        return _longest_first(secret for head in heads & self._by_head.keys() for secret in self._by_head[head])
 
     def _uninterrupted(self, text: str) -> str:
         stream = InterruptedStream([secret.encode("utf-8", "surrogatepass") for secret in self.secrets])

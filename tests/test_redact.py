@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.redact import MOST_HELD, Redactor, secrets_in
+from lib.redact import FEW, MOST_HELD, Redactor, secrets_in
 from lib.terminal import LONGEST_SEQUENCE, PrintableStream, printable
 from tests.helpers import Telegram, Workspace
 
@@ -31,6 +31,13 @@ def test_short_values_are_no_secrets():
 def test_a_secret_inside_another_is_replaced_with_it():
     secrets = secrets_in({"A": "abcdefgh", "B": "xx-abcdefgh-yy"}, {})
     assert Redactor(secrets).text("1 xx-abcdefgh-yy 2 abcdefgh 3") == "1 *** 2 *** 3"
+
+
+def test_of_many_secrets_each_is_found():
+    secrets = secrets_in({str(number): f"secret-{number:04d}" for number in range(FEW)} | dict(enumerate(SECRETS)), {})
+    redactor = Redactor(secrets)
+    assert len(secrets) > FEW and all(redactor.text(f"x{secret}y") == "x***y" for secret in secrets)
+    assert redactor.text(TEXT) == CLEAN and redactor.text("short") == "short" and redactor.text("") == ""
 
 
 def test_every_text_of_a_tree_is_redacted():
@@ -214,3 +221,40 @@ def test_a_log_from_before_its_secret_was_one_is_shown_without_it(workspace: Wor
     (workspace.root / ".env").write_text("MYPASS=correcthorsebattery\n")
     assert workspace.cli("logs", "early").stdout.endswith("pass=***")
     assert workspace.cli("logs", "early", "--raw").stdout.endswith("pass=***")
+
+
+# --- secrets in task files -------------------------------------------------------------------------------------
+
+
+def test_a_secret_in_a_task_file_is_masked_wherever_the_task_repeats_it(workspace: Workspace, telegram: Telegram):
+    telegram.configure(workspace)
+    repeats = {"title": "a taskliteral99 title", "tags": ["taskliteral99"], "env": {"API_KEY": "taskliteral99"}}
+    workspace.task("own", "echo taskliteral99; exit 1", "every 1 hour", retries=0, **repeats)
+    workspace.task("other", "echo taskliteral99", "every 1 hour", title="it knows taskliteral99")
+    told = [workspace.cli("hint", "own", "--every", "2h", "--reason", "because of taskliteral99").stdout]
+    told += [workspace.cli("comment", "own", "what about taskliteral99?").stdout]
+    told += [workspace.cli("run", "own", code=1).stdout, *telegram.texts]
+    outputs = (
+        "list", "show own", "show other", "next", "next own", "why own", "comments", "history", "logs own", "tickets", "simulate",
+        "validate", "doctor", "run own --dry-run", "heal own --dry-run", "tick --dry-run",
+    )  # fmt: skip
+    for again in range(2):  # the second time tasks come from the store
+        for words in outputs:
+            told += [workspace.cli(*words.split(), code=None).stdout]
+            told += [json.dumps(workspace.json(*words.split(), code=None), ensure_ascii=False)]
+        if not again:
+            workspace.tick()
+    told += [
+        workspace.scheduler_log(),
+        str(workspace.sql("SELECT text FROM comments")),
+        str(workspace.sql("SELECT * FROM hints")),
+    ]
+    told += [*telegram.texts]
+    assert sum("***" in text for text in told) > 15
+    assert not [text for text in told if "taskliteral99" in text]
+
+
+def test_what_a_task_only_takes_over_is_no_secret_because_of_its_name(workspace: Workspace):
+    workspace.environment["PLACE"] = "/somewhere/nice"
+    workspace.task("job", "ls /somewhere/nice", env={"KEY_FOLDER": "${PLACE}"})
+    assert "ls /somewhere/nice" in workspace.cli("show", "job").stdout

@@ -362,7 +362,7 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
             run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
         raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
-    _print_log(db, run, path, app.redactor.stream(), follow, raw)
+    _print_log(db, run, path, screen.redactor.stream(), follow, raw)
     ended = runs.get_run(db, run.run_id) or run
     if not screen.on_terminal:
         return Exit.OK
