@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lib.catalog import Catalog, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
+from lib.catalog import Catalog, TaskFile, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
 from lib.config import Settings, load_settings
 from lib.context import Context
 from lib.errors import Exit, TickdownError
@@ -33,11 +33,14 @@ class App:
     settings: Settings
     redactor: Redactor
     log: Log
+    on_screen: Redactor  # knows the secrets in the task files too, as soon as they are read
 
     def catalog(self, db: Database | None = None) -> Catalog:
         """The files as they are; those that the store knows are not read again. See `reject_past_dates` for what only the
         store can tell of them."""
-        return load(self.workspace, self.settings, db)
+        catalog = load(self.workspace, self.settings, db)
+        self.on_screen.learn(catalog.literal_secrets())
+        return catalog
 
     def open(self, now: datetime) -> tuple[Catalog, Database]:
         db = self.database()
@@ -63,8 +66,9 @@ def make_app(workspace: Workspace) -> App:
 
 def app_with(workspace: Workspace, settings: Settings) -> App:
     config = settings.config
-    redactor = Redactor(secrets_in(settings.env_file, settings.environment, [config.notify.token]))
-    return App(workspace, settings, redactor, Log(workspace.logs, redactor))
+    secrets = secrets_in(settings.env_file, settings.environment, [config.notify.token])
+    redactor = Redactor(secrets)
+    return App(workspace, settings, redactor, Log(workspace.logs, redactor), Redactor(secrets))
 
 
 def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catalog:
@@ -162,6 +166,15 @@ def cut_off(db: Database) -> dict[str, Run]:
 def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
     facts, last, dead = facts_as_synced(db, catalog, now), runs.last_runs(db), cut_off(db)
     return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now, dead) for task in catalog.tasks]
+
+
+def rejected_files(db: Database, catalog: Catalog) -> list[tuple[TaskFile, str | None, Run | None]]:
+    """Each with the id that it has, or had when it was last whole, and the last run under that."""
+    if not catalog.rejected:
+        return []
+    names = {known.path: known.task_id for known in tasks.remembered(db).values()}
+    found = [(file, file.task_id or names.get(file.path)) for file in catalog.rejected]
+    return [(file, task_id, runs.last_run_of(db, task_id) if task_id else None) for file, task_id in found]
 
 
 def transient_since(db: Database, last: Run | None) -> datetime | None:

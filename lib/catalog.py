@@ -14,11 +14,12 @@ from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
 from lib.process import by_two
 from lib.records import record, replace
+from lib.redact import telling_values
 from lib.scan import UNTRUSTED, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.terminal import one_line
-from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked
+from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked, variables_in
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
@@ -89,6 +90,13 @@ class Catalog:
     @property
     def tasks(self) -> list[Task]:
         return [file.task for file in self.files if file.task is not None]
+
+    def literal_secrets(self) -> set[str]:
+        """What stands in the `env` of tasks under a name that says that it is a secret; not what is taken from elsewhere:
+        `${HOME}` is none because of one task's name for it. Those without an `env` are not read for it."""
+        files = (file for file in self.files if file.parsed is not None or '"env"' in (file.stored or ""))
+        values = {value for file in files if file.task is not None for value in telling_values(file.task.env)}
+        return {value for value in values if not variables_in(value)}
 
     @cached_property
     def _by_id(self) -> dict[str, TaskFile]:

@@ -67,9 +67,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if PathFinder.find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
-        code = int(dispatch(arguments))
-        sys.stdout.flush()
-        return code
+        return _all_said(int(dispatch(arguments)))
     except TickdownError as error:
         if arguments.command == "tick" and not arguments.dry_run:
             from lib.crash import report_stopped
@@ -77,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             report_stopped(arguments, error)
         else:
             _complain(error)
-        return int(error.code)
+        return _all_said(int(error.code))
     except UnicodeEncodeError:
         if "".join(sys.argv).encode("utf-8", "replace").decode() == "".join(sys.argv):
             raise
@@ -90,8 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return int(Exit.INTERRUPTED)
     except BrokenPipeError:
-        # The reader of our output left (`… | head`); don't let Python complain while closing it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        from lib.process import stop_writing_to
+
+        stop_writing_to(sys.stdout)  # of `logs`, which has nothing else to do than to be read
         return int(Exit.OK)
     except Exception as error:
         from lib.crash import report_crash
@@ -102,7 +101,23 @@ def main(argv: list[str] | None = None) -> int:
 def _complain(error: Exception | str) -> None:
     from lib.terminal import printable  # names of files and fields may be quoted in it
 
-    print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
+    try:
+        print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
+    except BrokenPipeError:
+        from lib.process import stop_writing_to
+
+        stop_writing_to(sys.stderr)
+
+
+def _all_said(code: int) -> int:
+    """The exit code is the same if the reader of our output has left (`… | head`)."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        from lib.process import stop_writing_to
+
+        stop_writing_to(sys.stdout)
+    return code
 
 
 def _arguments(argv: list[str]) -> SimpleNamespace:
@@ -129,7 +144,7 @@ def dispatch(arguments: SimpleNamespace) -> Exit:
     if os.environ.get("TICKDOWN_HEALING") and arguments.command not in LOOKING:
         raise TickdownError(f"{arguments.command} is not for a healer; edit the files you were given", Exit.USAGE)
     app, problems = _settled(workspace, arguments.command)
-    screen = Screen(app.redactor, getattr(arguments, "json", False))
+    screen = Screen(app.on_screen, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
             return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)

@@ -17,7 +17,7 @@ from lib.config import Config, Destination, Notify
 from lib.http_call import leave_redirect_unread
 from lib.log import Log
 from lib.model import Alert, Ticket, TicketKind
-from lib.process import host_name
+from lib.process import host_name, stop_writing_to
 from lib.records import record, replace
 from lib.redact import Redactor
 from lib.store import outbox
@@ -103,7 +103,7 @@ def complain(text: str, *, aloud: bool) -> None:
     try:
         print(text, file=stream, flush=True)
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # nobody reads it; the exit code must not change
+        stop_writing_to(stream)  # the exit code must not change
 
 
 def _to_be_typed(alert: Alert, workspace: Workspace) -> Alert:

@@ -696,7 +696,8 @@ class Execution:
         outcome = cleaned(outcome, self.redactor)
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
-        summary = outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed
+        # Masked again: cut off from its beginning, what was an escape sequence may be text.
+        summary = self.redactor.text(outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed)
         self._end = End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
         self.phase = Phase.OVER
         self.wake_at = None
@@ -733,7 +734,8 @@ class Execution:
             retry_at=end.retry_at, retries_used=self.retries_used,
             transient_retries_used=self.transient_retries_used,
         )  # fmt: skip
-        self._recorded, verdict = conclude(db, self.task, ending, how, end.told, end.at)
+        as_told = replace(self.task, title=self.redactor.text(self.task.title))  # with which alerts begin
+        self._recorded, verdict = conclude(db, as_told, ending, how, end.told, end.at)
         self._closes = self._recorded and verdict is not None and verdict.closing is not None
         self.end_is_recorded = True
 

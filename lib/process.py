@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from lib import machine
 from lib.errors import way_out
@@ -28,6 +28,14 @@ T = TypeVar("T")
 R = TypeVar("R")
 boot_id = cache(machine.boot_id)
 host_name = cache(machine.host_name)
+
+
+def stop_writing_to(stream: TextIO) -> None:
+    """Its reader has left (`… | head`). What comes now, or was kept for later, goes nowhere, and Python does not complain of
+    it at the end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def time_of_boot() -> float:

@@ -14,7 +14,7 @@ from lib.errors import Exit
 from lib.governor import NextRun, Plan
 from lib.model import Comment, DisabledReason, Facts, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
-from lib.process import boot_id
+from lib.process import boot_id, stop_writing_to
 from lib.records import record
 from lib.redact import Redactor
 from lib.task import Task
@@ -47,19 +47,21 @@ class Screen:
         """A line of ours. What is quoted in it and must not break it has gone through `one_line`; that no escape sequence
         gets out is seen to here."""
         if not self.as_json:
-            print(printable(self.redactor.text(text)))
+            _say(printable(self.redactor.text(text)))
 
     def json(self, document: Any) -> None:
-        print(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
+        _say(escaped(json.dumps(self.redactor.tree(document), ensure_ascii=False, indent=2)))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        clean = [[one_line(self.redactor.text(cell)) for cell in row] for row in rows]
+        mask = self.redactor.text
+        # Twice: half a secret would not be known, and one with a space may lie open only once it is on one line.
+        clean = [[mask(one_line(mask(cell))) for cell in row] for row in rows]
         if self.on_terminal:
             self._rich_table(columns, clean)
             return
         widths = _widths(columns, clean)
         for row in [list(columns), *clean]:
-            print(
+            _say(
                 "  ".join(
                     f"{cell}{' ' * (width - cells(cell))}" for cell, width in zip(row, widths, strict=True)
                 ).rstrip()
@@ -79,6 +81,14 @@ class Screen:
         for row in rows:
             table.add_row(*(Text(row[index], style=_STYLES.get(row[index], "")) for index in shown))
         console.print(table)
+
+
+def _say(text: str) -> None:
+    """Whether or not anybody reads it: what a command has begun it brings to its end, and its exit code tells of that."""
+    try:
+        print(text)
+    except BrokenPipeError:
+        stop_writing_to(sys.stdout)
 
 
 # What a narrow terminal can do without, in this order; `--json` and a pipe always have all.
@@ -227,17 +237,16 @@ def hint_words(hint: Hint, task: Task, now: datetime) -> str:
 TASK_COLUMNS = ("ID", "STATE", "SCHEDULE", "LAST RUN", "NEXT RUN", "TITLE")
 
 
-def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
-    """`known_id` is the id that the file had when it was last whole."""
-    task_id = file.task_id or known_id or file.path
+def rejected_json(file: TaskFile, task_id: str | None, last_run: Run | None, zone: tzinfo) -> dict[str, Any]:
+    """What can be told of a task whose file can't be read; its problems come in addition."""
     return {
-        "id": task_id,
-        "title": task_id,
+        "id": task_id or file.path,
+        "title": task_id or file.path,
         "schedule": None,
         "enabled": False,
         "state": TaskState.REJECTED,
         "disabled_reason": None,
-        "last_run": None,
+        "last_run": run_json(last_run, zone) if last_run else None,
         "next_run_at": None,
         "source": None,
         "tags": [],
@@ -246,10 +255,10 @@ def rejected_json(file: TaskFile, known_id: str | None) -> dict[str, Any]:
     }
 
 
-def rejected_row(file: TaskFile, known_id: str | None) -> list[str]:
+def rejected_row(file: TaskFile, task_id: str | None) -> list[str]:
     problems = f"{len(file.errors)} problem" + ("s" if len(file.errors) != 1 else "")
     advice = f"{problems}: scheduler.py validate {file.path}"
-    return [file.task_id or known_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
+    return [task_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
 
 
 # --- runs ------------------------------------------------------------------------------------------------------

@@ -21,9 +21,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lib.app import app_with, task_views
+from lib.app import app_with, rejected_files, task_views
 from lib.config import load_settings
-from lib.store import tasks
 from lib.store.runs import to_run
 from lib.views import rejected_json, run_json
 from lib.workspace import find_workspace
@@ -182,11 +181,10 @@ class Workspace:
         catalog, db = app_with(found, load_settings(found, self.environment)).open(now)
         try:
             views = [view.json() for view in task_views(db, catalog, now)]
-            names = {known.path: known.task_id for known in tasks.remembered(db).values()}
+            rejected = [rejected_json(*each, UTC) for each in rejected_files(db, catalog)]
         finally:
             db.close()
-        document = views + [rejected_json(file, names.get(file.path)) for file in catalog.rejected]
-        return json.loads(json.dumps(document))
+        return json.loads(json.dumps(views + rejected))
 
     def last_run(self, task_id: str) -> dict[str, Any]:
         return self.runs(task_id)[-1]

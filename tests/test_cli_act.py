@@ -108,6 +108,13 @@ def test_a_key_whose_run_goes_on_is_answered_with_5(workspace: Workspace) -> Non
     first.communicate(timeout=PATIENCE)
 
 
+@pytest.mark.parametrize("command", ["true", "exit 1"])
+def test_a_key_that_was_used_is_told_of_as_the_run_was(workspace: Workspace, command: str) -> None:
+    workspace.task("job", command, retries=0)
+    first, second = (workspace.json("run", "job", "--key", "k", code=None) for _ in range(2))
+    assert first == second and first["state"] == "active" and first["failures"] == (command != "true")
+
+
 def test_run_dry_run_shows_the_command_and_runs_nothing(workspace: Workspace) -> None:
     workspace.task("job", "touch ran", env={"COLOUR": "blue"}, timeout="5m", retry=2)
     output = workspace.cli("run", "job", "--dry-run").stdout

@@ -106,6 +106,18 @@ def test_list_shows_a_rejected_file_and_what_is_wrong_with_it(workspace: Workspa
     assert task["problems"][0].startswith("tasks/bad.md:3: schedule:")
 
 
+def test_a_rejected_task_that_has_run_is_listed_with_its_last_run(workspace: Workspace) -> None:
+    path = workspace.task("job", schedule="1h")
+    workspace.tick()
+    last = workspace.json("list")[0]["last_run"]
+    assert last["status"] == "success"
+    for text in (path.read_text().replace("1h", "5x"), "---\nid: [\n---\n"):
+        path.write_text(text)
+        (task,) = workspace.json("list")
+        assert (task["id"], task["state"], task["last_run"]) == ("job", "rejected", last)
+        assert workspace.listed() == [task]
+
+
 def test_a_running_task_is_listed_as_running(workspace: Workspace) -> None:
     gate = Gate(workspace)
     workspace.task("slow", gate.command, schedule="1h")
@@ -352,6 +364,34 @@ def test_a_reader_that_leaves_early_gets_no_traceback(workspace: Workspace, coun
     os.close(reader)
     _, errors = process.communicate(timeout=PATIENCE)
     assert errors == "" and process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [("run bigfail", 1), ("run bigfail --json", 1), ("validate", 1), ("validate --json", 1), ("doctor", 1), ("run big", 0),
+     ("logs big", 0), ("show nosuch", 4)],
+)  # fmt: skip
+def test_the_exit_code_is_the_same_for_a_reader_that_leaves_early(
+    workspace: Workspace, arguments: str, code: int
+) -> None:
+    workspace.task("big", "seq 200000")
+    workspace.task("bigfail", "seq 200000; exit 1", retries=0)
+    if "big" not in arguments:
+        for number in range(300):
+            workspace.task(f"bad-{number}", schedule="x" * 40)
+    elif "logs" in arguments:
+        workspace.cli("run", "big")
+    command = workspace.argv(*arguments.split())
+    line = '"$@" 2>&1 | head -1; exit ${PIPESTATUS[0]}'
+    done = subprocess.run(
+        ["bash", "-c", line, "bash", *command], env=workspace.environment, capture_output=True, text=True
+    )
+    assert done.returncode == code and len(done.stdout.splitlines()) == 1 and done.stderr == ""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = workspace.start(*arguments.split(), stdout=writer, stderr=writer)
+    os.close(writer)
+    assert unread.wait(PATIENCE) == code
 
 
 def test_head_gets_its_line(workspace: Workspace) -> None:

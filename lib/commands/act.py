@@ -203,12 +203,12 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
     if key is not None:
         earlier = runs.run_by_key(db, occurrence.key)
         if earlier is not None:
-            return _already_done(screen, task, key, earlier)
+            return _already_done(db, screen, task, key, earlier)
     execution = _begin(app, db, task, occurrence, Facts(task.id, armed_at=now), screen, now, heal=heal)
     if execution is None:
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
-            return _already_done(screen, task, key, earlier)
+            return _already_done(db, screen, task, key, earlier)
         raise _already_running(db, task)
     return _to_its_end(app, db, screen, task, execution)
 
@@ -290,13 +290,19 @@ def _already_running(db: Database, task: Task) -> TickdownError:
     return TickdownError(f"{task.id} already runs{which}; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
 
 
-def _already_done(screen: Screen, task: Task, key: str, earlier: Run) -> Exit:
+def _already_done(db: Database, screen: Screen, task: Task, key: str, earlier: Run) -> Exit:
     if screen.as_json:
-        screen.json(run_json(earlier, task.zone))
+        facts = tasks.facts(db, task.id)
+        screen.json(_ended_json(earlier, task, facts, state_of(datetime.now(UTC), task, facts)))
     screen.line(f"nothing done: key {one_line(key)} was used by run {earlier.run_id} ({earlier.status})")
     if earlier.status is RunStatus.RUNNING:
         return Exit.ALREADY_RUNNING
     return Exit.OK if earlier.status is RunStatus.SUCCESS else Exit.FAILED
+
+
+def _ended_json(run: Run, task: Task, facts: Facts | None, state: TaskState) -> dict[str, Any]:
+    """What `run --json` tells, whether it ran now or had been run before."""
+    return run_json(run, task.zone) | {"state": state, "failures": facts.failures if facts else 0}
 
 
 class Echo:
@@ -336,7 +342,7 @@ def _verdict(
     edited = reread(task, app.workspace, app.settings.config.surroundings())
     state = state_of(datetime.now(UTC), edited or task, facts)
     if screen.as_json:
-        screen.json(run_json(ended, task.zone) | {"state": state, "failures": failures})
+        screen.json(_ended_json(ended, task, facts, state))
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
     if ended.status is RunStatus.SUCCESS and state is TaskState.SUSPENDED:
         screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")

@@ -17,6 +17,7 @@ from lib.app import (
     facts_as_synced,
     find_run,
     find_task,
+    rejected_files,
     task_view,
     task_views,
     transient_since,
@@ -28,9 +29,9 @@ from lib.instants import maybe_from_store
 from lib.ladder import on_probation
 from lib.model import ChainOn, Facts, Run, RunStatus, TaskState
 from lib.records import as_dict, replace
-from lib.redact import Redactor
+from lib.redact import RedactedStream, Redactor
 from lib.schedule import OneShot
-from lib.store import comments, costs, runs, tasks
+from lib.store import comments, costs, runs
 from lib.store.database import Database
 from lib.store.tickets import list_tickets
 from lib.task import Task
@@ -74,16 +75,14 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
         for view in task_views(db, catalog, now)
         if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
     ]
-    rejected = catalog.rejected if tag is None and state in (None, TaskState.REJECTED) else []
-    names = {known.path: known.task_id for known in tasks.remembered(db).values()} if rejected else {}
+    rejected = rejected_files(db, catalog) if tag is None and state in (None, TaskState.REJECTED) else []
     if screen.as_json:
-        screen.json([view.json() for view in views] + [rejected_json(file, names.get(file.path)) for file in rejected])
+        zone = get_zone(app.settings.config.timezone)
+        screen.json([view.json() for view in views] + [rejected_json(*each, zone) for each in rejected])
         return Exit.OK
     if views or rejected:
-        screen.table(
-            TASK_COLUMNS,
-            [view.row(now) for view in views] + [rejected_row(file, names.get(file.path)) for file in rejected],
-        )
+        rows = [rejected_row(file, task_id) for file, task_id, _ in rejected]
+        screen.table(TASK_COLUMNS, [view.row(now) for view in views] + rows)
     else:
         filtered = tag is not None or state is not None
         screen.line(
@@ -363,7 +362,7 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
             run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
         raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
-    _print_log(db, run, path, follow, raw)
+    _print_log(db, run, path, screen.redactor.stream(), follow, raw)
     ended = runs.get_run(db, run.run_id) or run
     if not screen.on_terminal:
         return Exit.OK
@@ -372,9 +371,9 @@ def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
     return Exit.OK
 
 
-def _print_log(db: Database, run: Run, path: Path, follow: bool, raw: bool) -> None:
+def _print_log(db: Database, run: Run, path: Path, redacted: RedactedStream, follow: bool, raw: bool) -> None:
     """To the end; with `follow`, on until the run is over. A log that was cut to its limit meanwhile gets shorter:
-    then go on from its new end."""
+    then go on from its new end. It may be older than a secret."""
     clean = PrintableStream()
     position = 0
     while True:
@@ -388,12 +387,13 @@ def _print_log(db: Database, run: Run, path: Path, follow: bool, raw: bool) -> N
                 file.seek(position)
                 while data := file.read(1 << 20):
                     position += len(data)
-                    _emit(data, clean, raw)
+                    _emit(redacted.feed(data), clean, raw)
         except FileNotFoundError:
             pass
         if over:
             break
         time.sleep(FOLLOW_EVERY)
+    _emit(redacted.flush(), clean, raw)
     sys.stdout.write(clean.flush())
     sys.stdout.flush()
 

@@ -14,6 +14,7 @@ from lib.instants import to_milliseconds
 from lib.model import DisabledReason, Hint, HintKind
 from lib.phrases import read_moment
 from lib.process import boot_id
+from lib.runners import own_variables
 from lib.schedule import SHORTEST
 from lib.steering import let_run
 from lib.store import hints, tasks
@@ -124,7 +125,8 @@ def hint(
         message = f"{task.id}: {cleared} hint{'s' if cleared != 1 else ''} cleared"
     else:
         # Twice: a secret may lie open only once it is on one line.
-        reason = app.redactor.text(one_line(app.redactor.text(reason), LONGEST_REASON))
+        redactor = app.redactor.knowing(own_variables(task, app.settings.environment))
+        reason = redactor.text(one_line(redactor.text(reason), LONGEST_REASON))
         given = _hints(task, every, at, for_, reason, now)
         hints.give_hints(db, task.id, given)
         message = "\n".join(f"{task.id}: {hint_words(each, task, now)}" for each in given)

@@ -11,6 +11,7 @@ from lib.errors import Exit, TickdownError
 from lib.governor import paused, state_of
 from lib.model import Comment, TaskState
 from lib.remarks import reader_of
+from lib.runners import own_variables
 from lib.store import comments, tasks
 from lib.store.tickets import TicketRow, close_ticket, list_tickets
 from lib.terminal import one_line
@@ -24,7 +25,8 @@ def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
     now = datetime.now(UTC)
     catalog, db = app.open(now)
     task = find_task(db, catalog, task_id)
-    text = app.redactor.text(text.encode("utf-8", "replace").decode()).strip()
+    redactor = app.redactor.knowing(own_variables(task, app.settings.environment))
+    text = redactor.text(text.encode("utf-8", "replace").decode()).strip()
     if not text or len(text) > LONGEST_COMMENT:
         raise TickdownError(f"comment: 1 to {LONGEST_COMMENT} characters", Exit.USAGE)
     try:
