@@ -280,8 +280,12 @@ def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
     kept = kept[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else kept[-1:]
     if pending.can_be_late and task.catch_up is CatchUp.SKIP:
         kept = [at for at in kept if not late(at)]
-    if pending.can_be_late and task.grace is not None:  # whatever it waited for
-        kept = [at for at in kept if at >= now - task.grace or now - start_of(at) <= ON_TIME]
+    if pending.can_be_late and task.grace is not None:  # what the clock names gets old whatever it has waited for
+        kept = [
+            at
+            for at in kept
+            if at >= now - task.grace or now - start_of(at) <= ON_TIME or not (pending.by_clock or late(at))
+        ]
     if kept and covering(task.blackout, max(now, pending.start_at), task.zone) is not None:
         waiting = replace(pending, all=Unrun(kept[0], kept[-1], len(kept)))
         return _held(facts, waiting, SkipReason.BLACKOUT, stays_due=True)
