@@ -246,18 +246,18 @@ class Heal:
         """What came of it is in the database: the rest of the snapshot has served."""
         guard.remove_folder(self.folder / "all")
 
-    def undo(self) -> list[str]:
-        """The edits go, unless somebody else has edited the same file since; the names of what is not as it was."""
+    def undo(self) -> tuple[list[str], list[str]]:
+        """The run with the edits failed: they go, whoever has written to the same files since. That was the run itself, most
+        likely; in case it was a person, what is found is kept. What could not be put back, and what was found."""
         if self.before is None:
-            return []
-        changes, failed = [], []
-        for path, edited in self._after.items():
-            current = guard.read_entry(path)
-            if _equal_content(current, edited):
-                changes.append(Change(path, self.before.entries.get(path), current))
-            elif not _equal_content(current, self.before.entries.get(path)):
-                failed.append(f"{self.scope.shown(path)}: was changed by somebody else since")
-        return failed + self._put_back(changes, datetime.now(UTC))
+            return [], []
+        changes = _edits(self.before.entries, list(self._after))
+        kept = self.scope.shown(self.folder / "found")
+        written_since = [change for change in changes if not _equal_content(change.after, self._after[change.path])]
+        found = [
+            f"{self.scope.shown(c.path)}: was changed once more, what was there is in {kept}" for c in written_since
+        ]
+        return self._put_back(changes, datetime.now(UTC)), found
 
     # --- looking ---
 

@@ -137,6 +137,20 @@ def test_two_heals_in_vain_suspend_the_task_with_every_byte_restored(workspace: 
     assert "2 heals did not help" in workspace.cli("history").stdout
 
 
+def test_a_script_that_rewrites_itself_in_the_failed_run_is_restored_all_the_same(workspace: Workspace) -> None:
+    script = r"printf '#!/bin/sh\necho payload\necho \"# $$\" >> \"$0\"\nexit 1\n' > scripts/job.sh"
+    healing = Healing(workspace, f"cat scripts/job.sh > {workspace.root.parent}/seen-$CALL; {script}; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "verify", "heal", "verify"]
+    suspended(healing)
+    assert (workspace.root.parent / "seen-2").read_text() == BROKEN, "the second heal starts from the original"
+    problem = healing.audit()[0]["problem"]
+    assert "scripts/job.sh: was changed once more, what was there is in state/heals/" in problem
+    assert "NOT put back" not in problem
+    kept = [path.read_text() for path in (healing.root / "state/heals").glob("*/found/0*")]
+    assert len(kept) == 2 and all("echo payload" in text and "\n# " in text for text in kept)
+
+
 # What it does, and what the audit log must name.
 FORBIDDEN = {
     "sed -i s/true/false/ tasks/other.md": "changed tasks/other.md",
