@@ -68,6 +68,7 @@ class Surrounds:
     home: Path | None
     database: Path
     of_agents: tuple[Path, ...] = ()
+    copies: tuple[Path, ...] = ()  # of what heals on probation have changed
 
 
 @record(frozen=True)
@@ -218,6 +219,7 @@ class Entry:
     mtime_ns: int
     stamp: tuple[int, ...] = ()  # what the kernel changes with every write; nobody can set it
     content: bytes | None = None
+    is_lost: bool = False  # the copy that was kept of it is gone, or is not what was kept
 
     def same_as(self, other: Entry) -> bool:
         if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
@@ -259,6 +261,7 @@ def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snap
 def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
     root = scope.workspace.root
     yield scope.workspace.audit_log
+    yield from around.copies
     for folder in around.of_agents:
         yield from (folder / name for name in ("settings.json", "settings.local.json", "CLAUDE.md", "config.toml"))
     if not PROGRAM.is_relative_to(root):
@@ -499,6 +502,8 @@ def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path])
     if not _is_plain(path.parent) and os.path.lexists(path):
         raise OSError(0, "lies behind a link by now; it stays as it is")
     lost = old is not None and old.kind == "file" and old.content is None and old.stamp[:3] not in moved
+    if old is not None and old.is_lost:
+        raise OSError(0, "the copy of it is damaged; it stays as it is")
     if lost:
         raise OSError(0, "was too large to keep a copy of; it stays as it is")
     if old is not None and old.kind == "other":
@@ -574,13 +579,23 @@ def save(folder: Path, snapshot: Snapshot) -> None:
 
 
 def load(folder: Path) -> Snapshot:
-    """What `save` wrote; OSError or ValueError if it can't be read."""
+    """What `save` wrote; OSError or ValueError if it can't be read. A copy that is not what it was is none."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
     entries = {}
     for name, (kind, mode, uid, gid, mtime_ns, stamp, blob) in manifest["entries"].items():
-        content = (folder / blob).read_bytes() if blob is not None else None
-        entries[Path(name)] = Entry(kind, mode, (uid, gid), mtime_ns, tuple(stamp), content)
+        content = _copy(folder, blob) if blob is not None else None
+        is_lost = blob is not None and content is None
+        entries[Path(name)] = Entry(kind, mode, (uid, gid), mtime_ns, tuple(stamp), content, is_lost)
     return Snapshot(entries, manifest["taken_at"], set(map(Path, manifest["tops"])), set(map(Path, manifest["listed"])))
+
+
+def _copy(folder: Path, digest: str) -> bytes | None:
+    """Whoever runs as this user could have written to it since, a later healer too: its name tells what it must be."""
+    try:
+        content = (folder / digest).read_bytes()
+    except OSError:
+        return None
+    return content if hashlib.sha256(content).hexdigest() == digest else None
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -7,6 +7,7 @@ forbidden changes and what fails a check take everything back; otherwise the edi
 from __future__ import annotations
 
 import difflib
+import glob
 import hashlib
 import json
 import os
@@ -424,16 +425,23 @@ def _write(path: Path, text: str) -> None:
 
 
 def surrounds(context: Context) -> Surrounds:
-    return surrounds_of(context.workspace, context.settings, context.db.path)
+    copies = [
+        folder / name
+        for run_id in heals.on_probation(context.db)
+        for folder in sorted(context.workspace.heals.glob(f"{glob.escape(run_id)}-*"))
+        for name in ("before", "after", "scope.json")
+    ]
+    return surrounds_of(context.workspace, context.settings, context.db.path, copies)
 
 
-def surrounds_of(workspace: Workspace, settings: Settings, database: Path) -> Surrounds:
+def surrounds_of(workspace: Workspace, settings: Settings, database: Path, copies: Sequence[Path] = ()) -> Surrounds:
     home = settings.environment.get("HOME")
     folders = [os.path.expanduser(agent.config_dir) for agent in settings.config.agents.values() if agent.config_dir]
     return Surrounds(
         Path(home) if home and os.path.isabs(home) else None,
         database.resolve(),
         tuple((workspace.root / folder).resolve() for folder in folders),
+        tuple(copies),
     )
 
 
@@ -664,6 +672,10 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
         except (OSError, ValueError) as error:
             raise NotUndone(f"the snapshot {folder} can't be read: {error}") from None
         for path in sorted(before.tops):
+            if any(
+                entry is not None and entry.is_lost for entry in (before.entries.get(path), after.entries.get(path))
+            ):
+                raise NotUndone(f"the copy of {context.workspace.relative(path)} in {folder} is damaged")
             current = guard.read_entry(path)
             if not _equal_content(current, after.entries.get(path)):
                 edited.append(context.workspace.relative(path))

@@ -481,6 +481,32 @@ def test_an_edit_of_a_person_since_the_heal_is_not_lost_when_probation_fails(wor
     assert "edited since the heal: scripts/job.sh" in healing.tickets()[0]["body"]
 
 
+def test_a_damaged_copy_is_never_written_over_a_file(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    run_id = workspace.last_run("job")["run_id"]
+    (copy,) = (path for path in (healing.root / "state/heals").glob("*/before/*") if path.name != "manifest.json")
+    copy.write_text("#!/bin/sh\necho evil\n")
+    told = workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
+    assert "the copy of scripts/job.sh in" in told and "is damaged" in told
+    (healing.root / "data/input.txt").rename(healing.root / "data/gone.txt")
+    assert healing.tick()["status"] == "failed"
+    assert healing.file("scripts/job.sh") == FIXED and healing.state() == "suspended"
+    assert "is still there: the copy of scripts/job.sh" in healing.tickets()[0]["body"]
+
+
+def test_a_later_healer_may_not_touch_what_a_heal_on_probation_would_be_restored_from(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}")
+    run_id = healing.tick()["run_id"]
+    evil = "for file in state/heals/*/before/*; do echo evil > $file; done; rm -r state/heals/*/after"
+    healing.script(f"{evil}; {says()}")
+    workspace.task("second", "exit 3", schedule="1h")
+    workspace.tick()
+    problem = next(line["problem"] for line in healing.audit() if line["task"] == "second")
+    assert "changed state/heals/" in problem and "removed state/heals/" in problem
+    workspace.cli("heal", "job", "--undo", run_id)
+    assert healing.file("scripts/job.sh") == BROKEN
+
+
 def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: Workspace) -> None:
     healing = healed(workspace)
     assert "probation  healed in run" in workspace.cli("why", "job").stdout

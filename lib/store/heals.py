@@ -67,6 +67,11 @@ def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealSta
         )
 
 
+def on_probation(db: Database) -> list[str]:
+    """The runs whose heals may still have to be taken back."""
+    return [row["run"] for row in db.all("SELECT probation_run AS run FROM tasks WHERE probation_run IS NOT NULL")]
+
+
 def _row(row: sqlite3.Row) -> HealRow:
     return HealRow(
         run_id=row["run_id"],
