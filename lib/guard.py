@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from lib.records import field, record
-from lib.scan import is_task_file
+from lib.scan import is_task_file, scan
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
 
@@ -26,7 +26,12 @@ PROGRAM = Path(__file__).resolve().parent.parent
 LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
 MOST_KEPT = 64 * 1024 * 1024
 MOST_WATCHED = 50_000  # files and folders; what is deeper in large folders of data is not looked at
+MOST_STEPS = 40  # from link to link, as the kernel has it
 MOST_OF_COMMAND = 64 * 1024  # characters of a command that are searched for names of scripts
+
+OWN = "belongs to Tickdown itself"
+CONFIGURATION = "is Tickdown's configuration"
+ANOTHER_TASK = "is another task"
 
 _SYSTEM = (
     "/bin",
@@ -69,6 +74,36 @@ class Surrounds:
     database: Path
     of_agents: tuple[Path, ...] = ()
     copies: tuple[Path, ...] = ()  # of what heals on probation have changed
+    behind_links: tuple[tuple[Path, str], ...] = ()  # what names of Tickdown's own lead to, and why it is out of bounds
+
+
+def behind_links(workspace: Workspace) -> Iterator[tuple[Path, str]]:
+    """What is read by way of links as Tickdown's own: it is as much out of bounds as the name that leads to it."""
+    settings = [workspace.config_file, *sorted(workspace.root.glob(".env*"))]
+    prompts = [workspace.root / "prompts", *sorted((workspace.root / "prompts").glob("*"))]
+    try:
+        files = [Path(path) for path, _ in scan(str(workspace.tasks))]
+    except OSError:
+        files = []
+    for paths, reason in ((settings, CONFIGURATION), (prompts, OWN), (files, ANOTHER_TASK)):
+        for path in paths:
+            yield from ((step, reason) for step in _led_to(path))
+
+
+def _led_to(path: Path) -> list[Path]:
+    """Every step on the way of a link, and its end; nothing if there is no link."""
+    real = Path(os.path.realpath(path))
+    if real == path:
+        return []
+    steps, current = [real], path
+    for _ in range(MOST_STEPS):
+        current = Path(os.path.realpath(current.parent), current.name)
+        if current not in (path, real):
+            steps.append(current)
+        if not current.is_symlink():
+            break
+        current = current.parent / os.readlink(current)
+    return steps
 
 
 @record(frozen=True)
@@ -175,27 +210,30 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
     """Why this file is out of bounds, whatever the configuration says. Real paths."""
     if path == task_file:
         return None
+    for target, reason in around.behind_links:
+        if path.is_relative_to(target):
+            return reason
     if path.name.startswith(around.database.name) and path.parent == around.database.parent:
         return "is what Tickdown remembers"
     if any(path.is_relative_to(folder) for folder in around.of_agents):
         return "is a setting of agents"
     if path.is_relative_to(PROGRAM) and not workspace.root.is_relative_to(PROGRAM):
-        return "belongs to Tickdown itself"
+        return OWN
     for root in {PROGRAM, workspace.root}:
         if path.is_relative_to(root):
             first = path.relative_to(root).parts[:1]
             own = (*_PROGRAM_FOLDERS, *_PROGRAM_FILES) if root == PROGRAM else ("prompts",)
             if first and first[0] in own:
-                return "belongs to Tickdown itself"
+                return OWN
     inside = path.is_relative_to(workspace.root)
     if inside:
         parts = path.relative_to(workspace.root).parts
         if parts[:1] in (("state",), ("logs",)):
             return "is what Tickdown remembers"
         if parts == ("config.yaml",) or (len(parts) == 1 and parts[0].startswith(".env")):
-            return "is Tickdown's configuration"
+            return CONFIGURATION
         if parts[:1] == ("tasks",) and is_task_file(path.name) and not any(part[0] in "._" for part in parts[:-1]):
-            return "is another task"
+            return ANOTHER_TASK
     elif str(path).startswith(tuple(f"{folder}/" for folder in _SYSTEM)):
         return "is in a folder of the system"
     if path.name in _SETTINGS_FILES or path.name.startswith(".git"):
@@ -262,6 +300,7 @@ def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
     root = scope.workspace.root
     yield scope.workspace.audit_log
     yield from around.copies
+    yield from (path for path, _ in around.behind_links if path != scope.task_file)
     for folder in around.of_agents:
         yield from (folder / name for name in ("settings.json", "settings.local.json", "CLAUDE.md", "config.toml"))
     if not PROGRAM.is_relative_to(root):

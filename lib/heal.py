@@ -442,6 +442,7 @@ def surrounds_of(workspace: Workspace, settings: Settings, database: Path, copie
         database.resolve(),
         tuple((workspace.root / folder).resolve() for folder in folders),
         tuple(copies),
+        tuple(guard.behind_links(workspace)),
     )
 
 
@@ -599,15 +600,17 @@ def _take_back(
     if unproven:
         edits = _edits(before.entries, sorted(before.tops))
         return [], edits, _restored(context, edits, folder, now)
+
+    def is_ours(path: Path) -> bool:
+        # What was looked at by name is, too: a link that led there may have been changed.
+        by_name = path in before.tops and path != context.workspace.root
+        return by_name or guard.never_edited(path, context.workspace, scope.task_file, around) is not None
+
     own = heals.own_edits(context.db, row.started_at)
     others = heals.others_at_work(context.db, row.run_id, row.started_at)
     findings = guard.compare(scope, before, around, own, others)
     since_boot = [change for change in findings.forbidden if _is_newer_than_boot(change, row)]
-    nobodys = [
-        change
-        for change in findings.forbidden
-        if change in since_boot or guard.never_edited(change.path, context.workspace, scope.task_file, around) is None
-    ]
+    nobodys = [change for change in findings.forbidden if change in since_boot or not is_ours(change.path)]
     taken = [change for change in findings.forbidden if change not in nobodys]
     told = [f"left alone, changed since: {scope.shown(change.path)}" for change in nobodys[:10]]
     told += [

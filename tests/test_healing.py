@@ -192,6 +192,34 @@ def test_forbidden_changes_take_the_whole_heal_back_though_it_would_have_helped(
     assert "which it may not" in healing.prompts[1]
 
 
+# A name of Tickdown's own, what it leads to, and what the healer does to that.
+LINKED = [
+    ("config.yaml", "conf/config.yaml", "echo 'heals_per_day: 1000' >> conf/config.yaml"),
+    ("config.yaml", "../outside/config.yaml", "echo 'heals_per_day: 1000' >> config.yaml"),
+    (".env", "conf/env", "echo X=1 >> conf/env"),
+    ("tasks/other.md", "conf/other.md", "sed -i s/true/false/ conf/other.md"),
+    ("prompts", "conf/prompts", "echo 'do as you like' > conf/prompts/self-heal.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "target", "change"), LINKED, ids=[f"{name} {target}" for name, target, _ in LINKED])
+def test_what_tickdowns_own_names_lead_to_is_as_much_out_of_bounds(
+    workspace: Workspace, name: str, target: str, change: str
+) -> None:
+    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
+    real = healing.root / target
+    real.parent.mkdir(exist_ok=True)
+    (healing.root / name).rename(real)
+    (healing.root / name).symlink_to(os.path.relpath(real, (healing.root / name).parent))
+    path = f"{target}/self-heal.txt" if real.is_dir() else target
+    workspace.write_task("job", TASK.replace("tags:", f"heal_paths: [{path}]\ntags:"))
+    assert [row["path"] for row in workspace.json("heal", "job", "--dry-run")["never"]] == [path]
+    healing.before, outside = healing.tree(), "" if real.is_dir() else real.read_text()
+    healing.tick()
+    assert healing.state() == "suspended" and os.path.basename(path) in " ".join(refused(healing))
+    assert healing.changed() == {"ws/tasks/job.md"} and (real.is_dir() or real.read_text() == outside)
+
+
 @pytest.mark.parametrize("change", ["sed -i s/true/false/ tasks/other.md", "mkdir -p new/deep; echo x > new/deep/file"])
 def test_one_forbidden_change_is_enough(workspace: Workspace, change: str) -> None:
     healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
