@@ -26,6 +26,7 @@ PROGRAM = Path(__file__).resolve().parent.parent
 LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
 MOST_KEPT = 64 * 1024 * 1024
 MOST_WATCHED = 50_000  # files and folders; what is deeper in large folders of data is not looked at
+CACHE = "__pycache__"  # where Python keeps what it has compiled
 MOST_STEPS = 40  # from link to link, as the kernel has it
 MOST_OF_COMMAND = 64 * 1024  # characters of a command that are searched for names of scripts
 
@@ -358,12 +359,12 @@ class _Watch:
             self.unwatched.append(self._scope.shown(folder))
             return []
         self.listed.add(folder)
-        return [folder / name for name in names if name != "__pycache__" or folder.is_relative_to(PROGRAM / "lib")]
+        return [folder / name for name in names]
 
     def _read(self, path: Path, always_keep: bool) -> Entry | None:
         if path in self.entries and not always_keep:
             return None
-        bulky = {".venv", "node_modules"} & set(path.parts)
+        bulky = {".venv", "node_modules", CACHE} & set(path.parts)
         left = LARGEST_KEPT if always_keep else min(LARGEST_KEPT, MOST_KEPT - self._kept) if not bulky else -1
         entry = read_entry(path, left)
         if entry is not None and entry.content is not None:
@@ -413,7 +414,7 @@ class Findings:
     edits: list[Change] = field(default_factory=list)  # of what may be edited
     forbidden: list[Change] = field(default_factory=list)
     others: list[Change] = field(default_factory=list)  # written by somebody else, as far as anybody can tell
-    caches: list[Change] = field(default_factory=list)  # compiled Python of this program: made anew when it is gone
+    caches: list[Change] = field(default_factory=list)  # compiled Python: made anew when it is gone
 
 
 def compare(
@@ -436,13 +437,43 @@ def compare(
         change = Change(path, old, new)
         if path in scope.editable:
             findings.edits.append(change)
-        elif "__pycache__" in path.parts:
+        elif _is_cache(change):
             findings.caches.append(change)
         elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, around, others_at_work, is_open):
             findings.others.append(change)
         else:
             findings.forbidden.append(change)
     return findings
+
+
+def _is_cache(change: Change) -> bool:
+    """Python believes what it has compiled if that names the time and size of its source, both of which can be forged."""
+    kinds = {entry.kind for entry in (change.before, change.after) if entry is not None}
+    if change.path.name == CACHE:
+        return kinds == {"folder"}
+    return change.path.parent.name == CACHE and ".pyc" in change.path.name and kinds == {"file"}
+
+
+def drop_caches(changes: Iterable[Change]) -> list[str]:
+    """Nothing is lost with them; the names of those that could not be removed."""
+    failed = []
+    for change in changes:
+        try:
+            if not _is_plain(change.path.parent):
+                continue  # what is there now is something else
+            if change.path.name != CACHE:
+                change.path.unlink(missing_ok=True)
+            elif change.before is None:
+                remove_folder(change.path)
+        except OSError as error:
+            failed.append(f"{_escaped(change.path)}: {error.strerror}")
+    return failed
+
+
+def _drop_compiled(source: Path) -> None:
+    """What a run has compiled from a source that was put back since: it may look as if it were that of the original."""
+    for path in (source.parent / CACHE).glob(f"{glob.escape(source.stem)}.*"):
+        path.unlink(missing_ok=True)
 
 
 def _is_plain(folder: Path) -> bool:
@@ -497,6 +528,8 @@ def restore(changes: Iterable[Change], aside: Path) -> list[str]:
     for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
         try:
             target = _restore(change, aside, moved)
+            if change.path.suffix == ".py":
+                _drop_compiled(change.path)
             if target is not None:
                 moved.update(_large_files(target))
         except (OSError, ValueError) as error:

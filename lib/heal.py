@@ -200,7 +200,7 @@ class Heal:
         problems += self._judge(findings, outcome)
         edits = [change for change in findings.edits if not _same(change)]
         problems += self._save_edits(before, edits)
-        self._put_back(findings.caches, now)
+        problems += [f"can't be removed: {name}" for name in guard.drop_caches(findings.caches)]
         given_up = said.verdict in (HealVerdict.NEEDS_HUMAN, HealVerdict.GAVE_UP)
         idle = said.verdict is None and not edits  # it neither did nor said anything
         failed: list[str] = []
@@ -237,6 +237,7 @@ class Heal:
                 before.entries[change.path] = current  # the same file, moved back: only the time of that move is new
         for _ in range(MOST_LOOKS - 1):
             again = self._compare(before)
+            guard.drop_caches(again.caches)
             changes = [change for change in [*again.edits, *again.forbidden] if not _same(change)]
             if not changes:
                 return []
@@ -617,7 +618,8 @@ def _take_back(
         f"put back: {scope.shown(change.path)}, what was there is in {scope.shown(folder / 'found')}"
         for change in taken[:10]
     ]
-    return told, findings.edits, _restored(context, [*findings.edits, *taken, *findings.caches], folder, now)
+    failed = _restored(context, [*findings.edits, *taken], folder, now)
+    return told, findings.edits, failed + guard.drop_caches(findings.caches)
 
 
 def _restored(context: Context, changes: Sequence[Change], folder: Path, now: datetime) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 
@@ -464,6 +465,61 @@ def test_tickdown_itself_is_watched_too(workspace: Workspace) -> None:
     assert healing.tick()["status"] == "failed"
     assert (program / "lib/errors.py").read_bytes() == before and not cached.exists()
     suspended(healing)
+
+
+# Compiles a file that says something else, and makes it look as if it came from the source that is there.
+FORGE = """
+import importlib.util, marshal, os, pathlib, sys
+source = pathlib.Path("scripts/util.py")
+info = source.stat()
+code = marshal.dumps(compile("print('evil')", str(source), "exec"))
+header = importlib.util.MAGIC_NUMBER + b"".join(n.to_bytes(4, "little") for n in (0, int(info.st_mtime), info.st_size))
+cached = pathlib.Path(importlib.util.cache_from_source(str(source)))
+cached.parent.mkdir(exist_ok=True)
+cached.write_bytes(header + code)
+os.utime(cached, (1, 1))
+"""
+
+
+PYTHON = f"env -u PYTHONDONTWRITEBYTECODE {sys.executable}"
+
+
+@pytest.mark.parametrize("compiled_before", [True, False])
+def test_compiled_python_of_a_heal_does_not_stay(workspace: Workspace, compiled_before: bool) -> None:
+    healing = Healing(workspace, "")
+    python = f"{PYTHON} -c 'import sys; sys.path.insert(0, \"scripts\"); import util'"
+    workspace.write_task("job", TASK.replace("./scripts/job.sh", f"./scripts/job.sh && {python}"))
+    (healing.root / "scripts/util.py").write_text("print('good')\n")
+    (healing.outside / "forge.py").write_text(FORGE)
+    if compiled_before:
+        subprocess.run(python, shell=True, check=True, cwd=healing.root)
+        assert list((healing.root / "scripts/__pycache__").iterdir())
+    healing.script(f"{FIX}; {sys.executable} {healing.outside}/forge.py; {python} > {healing.outside}/seen; {says()}")
+    run = healing.tick()
+    assert (healing.outside / "seen").read_text() == "evil\n", "it would have worked"
+    assert run["status"] == "success", "and nobody is blamed for what Python writes"
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "good" in log and "evil" not in log
+
+
+def test_what_a_failed_run_compiled_from_an_edit_goes_with_it(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    workspace.write_task(
+        "job",
+        TASK.replace("./scripts/job.sh", f"{PYTHON} scripts/job.py").replace(
+            "tags:", "heal_paths: [scripts/util.py]\ntags:"
+        ),
+    )
+    (healing.root / "scripts/job.py").write_text("import util\nraise SystemExit(3)\n")
+    (healing.root / "scripts/util.py").write_text("print('good')\n")
+    edit = "touch -r scripts/util.py mark; echo \"print('evil')\" > scripts/util.py; touch -r mark scripts/util.py; rm mark"
+    healing.script(f"{edit}; rm -rf scripts/__pycache__; {says()}")
+    healing.tick()
+    assert "evil" in workspace.log_text(workspace.last_run("job")), "it was compiled"
+    assert healing.file("scripts/util.py") == "print('good')\n" and len(healing.prompts) == 2
+    workspace.cli("run", "job", code=1)
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "good" in log and "evil" not in log
 
 
 def test_more_than_two_heals_are_not_had_by_way_of_a_follow_up(workspace: Workspace) -> None:
