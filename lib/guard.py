@@ -24,7 +24,7 @@ from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
 
 PROGRAM = Path(__file__).resolve().parent.parent
 LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
-MOST_KEPT = 64 * 1024 * 1024
+MOST_KEPT = 64 * 1024 * 1024  # of all together
 MOST_WATCHED = 50_000  # files and folders; what is deeper in large folders of data is not looked at
 CACHE = "__pycache__"  # where Python keeps what it has compiled
 MOST_STEPS = 40  # from link to link, as the kernel has it
@@ -58,6 +58,7 @@ _WATCHED_AT_HOME = (
 )  # fmt: skip
 # What agents write for themselves all the time, where the home folder is the workspace.
 _AGENTS_AT_HOME = (".claude", ".claude.json", ".claude.json.backup", ".codex", ".gemini", ".cache", ".npm", ".local")
+_BULKY = {".venv", "node_modules", CACHE}  # only noticed when it changes
 _PROGRAM_FOLDERS = ("lib", "prompts", "tests", "bench", ".ci", ".venv")
 _PROGRAM_FILES = (
     "scheduler.py", "Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "crontab.example", "config.example.yaml",
@@ -286,30 +287,53 @@ class Snapshot:
         return False
 
 
+class TooMuch(OSError):
+    """What no healer may change can't all be watched, so none is started."""
+
+
 def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snapshot:
     """Everything in the workspace and around it that is not written by other runs all the time; when it is looked at
-    `again`, at least what was looked at the first time."""
+    `again`, at least what was looked at the first time. What is never to be edited comes first: there are limits, and
+    nobody's data may use them up before. TooMuch if they don't even suffice for that."""
     watch = _Watch(scope, around, again)
     for path in scope.editable:
         watch.look_at(path, always_keep=True)
-    for root in _roots(scope, around):
+    for root in _out_of_bounds(scope, around):
         watch.look_at(root)
+
+    def is_out_of_bounds(path: Path) -> bool:
+        return never_edited(path, scope.workspace, scope.task_file, around) is not None
+
+    left_out = [scope.shown(path) for path in watch.keep(is_out_of_bounds) if is_out_of_bounds(path)]
+    if again is None and (watch.unwatched or left_out):
+        names = ", ".join([*watch.unwatched, *left_out][:5])
+        raise TooMuch(f"there is too much to watch, of what no healer may change: {names}")
+    for root in _other_roots(scope, around):
+        watch.look_at(root)
+    watch.keep()
     return Snapshot(watch.entries, time.time(), watch.tops, watch.listed, watch.unwatched)
 
 
-def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
-    root = scope.workspace.root
-    yield scope.workspace.audit_log
-    yield from around.copies
+def _out_of_bounds(scope: Scope, around: Surrounds) -> Iterator[Path]:
+    """Where everything is Tickdown's own, as far as it is never large."""
+    workspace = scope.workspace
     yield from (path for path, _ in around.behind_links if path != scope.task_file)
+    yield from (workspace.config_file, *sorted(workspace.root.glob(".env*")))
+    yield from (workspace.tasks, workspace.root / "prompts")
+    for name in (*_PROGRAM_FOLDERS, *_PROGRAM_FILES):
+        if name != ".venv":
+            yield PROGRAM / name
+
+
+def _other_roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
+    yield from around.copies
+    yield scope.workspace.audit_log
     for folder in around.of_agents:
         yield from (folder / name for name in ("settings.json", "settings.local.json", "CLAUDE.md", "config.toml"))
-    if not PROGRAM.is_relative_to(root):
-        for name in (*_PROGRAM_FOLDERS[:2], *_PROGRAM_FILES):
-            yield PROGRAM / name
+    yield from (PROGRAM / ".git" / name for name in ("config", "hooks"))
     if around.home is not None:
         yield from (around.home / name for name in _WATCHED_AT_HOME)
-    yield root
+    yield scope.workspace.root
 
 
 class _Watch:
@@ -320,7 +344,9 @@ class _Watch:
         self.tops: set[Path] = set()
         self.listed: set[Path] = set()
         self.unwatched: list[str] = []
-        self._scope, self._kept, self._again = scope, 0, again
+        self._scope, self._again = scope, again
+        self._kept, self._found = 0, 0  # bytes, files and folders
+        self._unread: list[Path] = []
         self._database = around.database
         state = scope.workspace.state
         of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
@@ -336,12 +362,39 @@ class _Watch:
         for path in queue:
             if (path in self._passed_over or self._is_set_aside(path)) and path != top:
                 continue
-            entry = self._read(path, always_keep)
+            if path in self.entries:
+                continue
+            entry = read_entry(path, LARGEST_KEPT if always_keep else -1)
             if entry is None:
                 continue
             self.entries[path] = entry
             if entry.kind == "folder":
                 queue += self._inside(path)
+            elif entry.kind == "file" and not always_keep:
+                self._unread.append(path)
+
+    def keep(self, comes_first: Callable[[Path], bool] = lambda _: False) -> list[Path]:
+        """Read what was found, the smallest first; for which files there was no room."""
+        unread, self._unread = self._unread, []
+        unread.sort(key=lambda path: (not comes_first(path), self.entries[path].stamp[1]))
+        return [path for path in unread if not _BULKY.intersection(path.parts) and not self._keep(path)]
+
+    def _keep(self, path: Path) -> bool:
+        known = self._again.entries.get(path) if self._again is not None else None
+        room = LARGEST_KEPT if known is not None and known.content is not None else min(LARGEST_KEPT, self._room)
+        if self.entries[path].stamp[1] > room:
+            return False
+        entry = read_entry(path, room)
+        if entry is None:  # it has just gone
+            del self.entries[path]
+            return True
+        self.entries[path] = entry
+        self._kept += len(entry.content or b"")
+        return True
+
+    @property
+    def _room(self) -> int:
+        return MOST_KEPT - self._kept
 
     def _is_set_aside(self, path: Path) -> bool:
         """A damaged database that was moved out of the way."""
@@ -355,21 +408,12 @@ class _Watch:
         except OSError:
             return []
         listed_before = self._again is not None and folder in self._again.listed
-        if len(self.entries) + len(names) > MOST_WATCHED and not listed_before:
+        if self._found + len(names) > MOST_WATCHED and not listed_before:
             self.unwatched.append(self._scope.shown(folder))
             return []
+        self._found += len(names)
         self.listed.add(folder)
         return [folder / name for name in names]
-
-    def _read(self, path: Path, always_keep: bool) -> Entry | None:
-        if path in self.entries and not always_keep:
-            return None
-        bulky = {".venv", "node_modules", CACHE} & set(path.parts)
-        left = LARGEST_KEPT if always_keep else min(LARGEST_KEPT, MOST_KEPT - self._kept) if not bulky else -1
-        entry = read_entry(path, left)
-        if entry is not None and entry.content is not None:
-            self._kept += len(entry.content)
-        return entry
 
 
 def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:

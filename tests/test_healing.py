@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from tests.healing import BROKEN, FIX, FIXED, TASK, Healing, says
+from tests.healing import BROKEN, FIX, FIXED, TASK, Healing, program_with, says
 from tests.helpers import Gate, Telegram, Workspace, alive, kill, wait_for
 
 AUDIT_KEYS = {
@@ -467,6 +467,21 @@ def test_tickdown_itself_is_watched_too(workspace: Workspace) -> None:
     suspended(healing)
 
 
+@pytest.mark.parametrize("name", ["tests/conftest.py", ".git/hooks/post-commit", ".git/config"])
+def test_what_belongs_to_the_program_is_watched_where_the_workspace_is_elsewhere(
+    workspace: Workspace, name: str
+) -> None:
+    healing = Healing(workspace, "")
+    workspace.scheduler = program_with(healing.outside / "program")
+    path = workspace.scheduler.parent / name
+    path.parent.mkdir(parents=True)
+    path.write_text("the original\n")
+    healing.script(f"{FIX}; echo evil >> {path}; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert path.read_text() == "the original\n" and f"changed {path}" in " ".join(refused(healing))
+    suspended(healing)
+
+
 # Compiles a file that says something else, and makes it look as if it came from the source that is there.
 FORGE = """
 import importlib.util, marshal, os, pathlib, sys
@@ -634,6 +649,49 @@ def test_heals_per_day_is_over_all_tasks(workspace: Workspace) -> None:
     workspace.tick()
     assert len(healing.prompts) == 1
     assert workspace.sql("SELECT COUNT(*) FROM heals") == [(1,)]
+
+
+def test_much_data_does_not_use_up_the_room_for_small_files(workspace: Workspace) -> None:
+    healing = Healing(
+        workspace, f"{FIX}; echo evil > scripts/helper.sh; echo evil > tasks/team/prod/victim.md; {says()}"
+    )
+    for number in range(23):
+        with (healing.root / f"data/{number}.bin").open("wb") as file:
+            file.truncate(4 * 1024 * 1024)
+    victim = healing.root / "tasks/team/prod/victim.md"
+    victim.parent.mkdir(parents=True)
+    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+
+
+def test_many_files_do_not_use_up_the_room_for_what_is_never_edited(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; echo evil > tasks/team/prod/victim.md; {says()}")
+    workspace.scheduler = program_with(healing.outside / "program", MOST_WATCHED=600)
+    for number in range(600):
+        (healing.root / f"data/{number}").touch()
+    victim = healing.root / "tasks/team/prod/victim.md"
+    victim.parent.mkdir(parents=True)
+    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert "not watched, too much in it: data" in healing.audit()[0]["problem"]
+
+
+@pytest.mark.parametrize("limits", [{"MOST_WATCHED": 50}, {"MOST_KEPT": 2000}])
+def test_where_what_is_never_edited_can_not_be_watched_nobody_is_healed(
+    workspace: Workspace, limits: dict[str, int]
+) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}")
+    workspace.scheduler = program_with(healing.outside / "program", **limits)
+    run = healing.tick()
+    assert (run["status"], healing.prompts, healing.state()) == ("failed", [], "active")
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "there is too much to watch, of what no healer may change: " in log
+    assert "not healed: what it may touch could not be saved first" in log
+    assert workspace.json("show", "job")["failures"] == 1, "as if there were no healer"
 
 
 def test_heals_come_one_at_a_time(workspace: Workspace) -> None:
