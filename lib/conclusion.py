@@ -45,7 +45,7 @@ def what_was_tried(
             if row["number"] != attempt or row["status"] != RunStatus.RUNNING
         ],
         last_rung=rung,
-        heals=heals.of_run(db, run_id),
+        heals=heals.of_chain(db, run_id),
         no_heal=no_heal,
         probation=probation,
     )

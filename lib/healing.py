@@ -78,7 +78,7 @@ class Healing:
     ) -> Command:
         """`span` is where in the log the output of the failed attempt is."""
         assert self._current is not None
-        earlier = heals.of_run(self.context.db, self.run_id)[:-1]
+        *earlier, _ = heals.of_chain(self.context.db, self.run_id)
         log = log_tail(self.transcript.path, span)
         return self._current.begin(failed.error or "", log, earlier, variables, now)
 

@@ -120,7 +120,7 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
     retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
     return Execution(
         context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "", retries_used=retried,
-        heals_used=heals.of_chain(context.db, run.run_id), may_heal=run.source is not Source.MANUAL,
+        heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
         modification=run.modification,
     )  # fmt: skip
 

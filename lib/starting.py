@@ -290,7 +290,7 @@ class Queue:
         return Execution(
             self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=decision.facts.retries_used if occurrence.follows else 0,
-            heals_used=heals.of_chain(self.context.db, occurrence.follows) if occurrence.follows else 0,
+            heals_used=len(heals.of_chain(self.context.db, occurrence.follows)) if occurrence.follows else 0,
             uncommented=uncommented,
         )  # fmt: skip
 

@@ -549,6 +549,23 @@ def test_more_than_two_heals_are_not_had_by_way_of_a_follow_up(workspace: Worksp
     assert len(healing.prompts) == 2 and healing.state() == "suspended"
 
 
+def test_a_second_heal_in_a_follow_up_is_told_of_the_first_and_both_are_counted(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    healing = Healing(workspace, f'echo "# try $CALL" >> scripts/job.sh; {says(cause="guess")}', telegram=telegram)
+    script = '#!/bin/sh\n[ "$TICKDOWN_ATTEMPT" = 1 ] && exit 3\necho "curl: (7) Failed to connect"\nexit 7\n'
+    (healing.root / "scripts/job.sh").write_text(script)
+    healing.tick()
+    workspace.sql("UPDATE tasks SET retry_at = '2026-01-01T00:00:00.000Z'")
+    (healing.root / "scripts/job.sh").write_text("#!/bin/sh\nexit 5\n")
+    healing.tick()
+    second = healing.prompts[1]
+    assert "A repair was tried before: it said fixed, cause: guess; it changed scripts/job.sh" in second
+    assert "Failed to connect" in second and "exit code 5" in second
+    assert "job is suspended after 2 heals" in telegram.texts[-1] and "Heal 2: " in telegram.texts[-1]
+    assert "2 heals did not help" in workspace.cli("history").stdout
+
+
 # --- probation -------------------------------------------------------------------------------------------------------
 
 

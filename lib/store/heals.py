@@ -126,14 +126,14 @@ def is_healed_now(db: Database, task_id: str) -> bool:
     return row is not None
 
 
-def of_chain(db: Database, run_id: str | None) -> int:
-    """Heals of the run that another follows, and of those before it: all of one occurrence."""
-    row = db.one(
+def of_chain(db: Database, run_id: str | None) -> list[HealRow]:
+    """Heals of a run and of those that it follows: all of one occurrence, in their order."""
+    rows = db.all(
         "WITH RECURSIVE chain (run_id) AS (SELECT ? UNION SELECT follows FROM task_runs JOIN chain USING (run_id)"
-        " WHERE follows IS NOT NULL) SELECT COUNT(*) AS used FROM heals JOIN chain USING (run_id)",
+        " WHERE follows IS NOT NULL) SELECT heals.* FROM heals JOIN chain USING (run_id) ORDER BY started_at, attempt",
         run_id,
     )
-    return int(row["used"]) if row is not None else 0
+    return [_row(row) for row in rows]
 
 
 def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
