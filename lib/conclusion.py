@@ -23,8 +23,8 @@ def end_probation(context: Context, task: Task, now: datetime) -> str | None:
         return None
     from lib import heal
 
-    told = heal.end_probation(context, facts.probation.run_id, now)
-    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED)
+    is_undone, told = heal.end_probation(context, facts.probation.run_id, now)
+    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED if is_undone else HealStatus.KEPT)
     return told
 
 

@@ -37,7 +37,7 @@ from lib.runners import CannotRun, Command, agent_command, working_folder
 from lib.spending import left_today
 from lib.store import heals, outbox, runs
 from lib.task import Task
-from lib.taskfile import EditRefused, healed
+from lib.taskfile import EditRefused, healed, same_but_for_state, with_state_of
 from lib.terminal import one_line, printable
 from lib.workspace import MAX_BYTES, Workspace, make_dir, make_private_dir, private_opener, replace_file
 from lib.yamltree import YamlError, parse_yaml
@@ -668,6 +668,7 @@ class NotUndone(TickdownError):
 def undo(context: Context, run_id: str, now: datetime) -> list[str]:
     """Put back what the heals of a run changed, unless somebody has edited it since: the files."""
     changes, edited = [], []
+    task_file = _task_file(context, run_id)
     for row in heals.of_run(context.db, run_id):
         if row.status is not HealStatus.KEPT:
             continue
@@ -681,21 +682,35 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
                 entry is not None and entry.is_lost for entry in (before.entries.get(path), after.entries.get(path))
             ):
                 raise NotUndone(f"the copy of {context.workspace.relative(path)} in {folder} is damaged")
-            current = guard.read_entry(path)
+            current, original = guard.read_entry(path), before.entries.get(path)
             if not _equal_content(current, after.entries.get(path)):
-                edited.append(context.workspace.relative(path))
-            changes.append(Change(path, before.entries.get(path), current))
+                # Whether a task runs is written into its file by this program; that stays, and is nobody's edit.
+                original = _original_with_state(original, after.entries.get(path), current)
+                if original is None or path != task_file:
+                    edited.append(context.workspace.relative(path))
+            changes.append(Change(path, original, current))
     if edited:
         raise NotUndone(f"edited since the heal: {', '.join(sorted(edited))}")
     around = surrounds(context)
     for change in changes:  # a snapshot is only a file, too
-        reason = guard.never_edited(change.path, context.workspace, _task_file(context, run_id), around)
+        reason = guard.never_edited(change.path, context.workspace, task_file, around)
         if reason is not None:
             raise NotUndone(f"{context.workspace.relative(change.path)} {reason}")
     failed = _restored(context, changes, context.workspace.heals / f"{run_id}-undone", now)
     if failed:
         raise NotUndone("could not be put back: " + "; ".join(failed))
     return sorted(context.workspace.relative(change.path) for change in changes)
+
+
+def _original_with_state(original: Entry | None, healed: Entry | None, current: Entry | None) -> Entry | None:
+    """A task file as it was before its heal, but enabled or not as it is now; None if more was changed since."""
+    texts = [_text_of(entry) for entry in (original, healed, current)]
+    if original is None or not all(texts) or not same_but_for_state(texts[1] or "", texts[2] or ""):
+        return None
+    try:
+        return replace(original, content=with_state_of(texts[0] or "", texts[2] or "").encode())
+    except (EditRefused, YamlError):
+        return None
 
 
 def _task_file(context: Context, run_id: str) -> Path:
@@ -706,13 +721,14 @@ def _task_file(context: Context, run_id: str) -> Path:
         raise NotUndone(f"the snapshot of run {run_id} can't be read: {error}") from None
 
 
-def end_probation(context: Context, run_id: str, now: datetime) -> str:
-    """The task failed while its heal was on probation: the heal goes. In words, what became of it."""
+def end_probation(context: Context, run_id: str, now: datetime) -> tuple[bool, str]:
+    """The task failed while its heal was on probation: the heal goes. Whether it could, and what became of it in words."""
     try:
         files = undo(context, run_id, now)
     except NotUndone as error:
-        return f"The heal of run {run_id} was on probation, but is still there: {error}."
-    return f"The heal of run {run_id} was on probation and is undone: {', '.join(files) or 'it had changed nothing'}."
+        return False, f"The heal of run {run_id} was on probation, but is still there: {error}."
+    what = ", ".join(files) or "it had changed nothing"
+    return True, f"The heal of run {run_id} was on probation and is undone: {what}."
 
 
 def note_own_edit(context: Context, path: Path, now: datetime) -> None:

@@ -623,6 +623,50 @@ def test_a_later_healer_may_not_touch_what_a_heal_on_probation_would_be_restored
     assert healing.file("scripts/job.sh") == BROKEN
 
 
+EDIT_TASK = "sed -i 's|^command: .*|command: cat data/input.txt|' tasks/job.md"
+
+
+def test_a_pause_since_the_heal_does_not_keep_it_from_being_undone(workspace: Workspace) -> None:
+    healing = healed(workspace, f"{EDIT_TASK}; {says()}")
+    workspace.cli("pause", "job")
+    (healing.root / "data/input.txt").unlink()
+    workspace.cli("run", "job", code=1)
+    assert healing.file("tasks/job.md") == SUSPENDED_TASK and healing.state() == "suspended"
+    assert "was on probation and is undone: tasks/job.md" in healing.tickets()[0]["body"]
+    assert workspace.sql("SELECT status FROM heals") == [("restored",)]
+
+
+def test_a_heal_that_is_still_there_after_its_probation_is_not_called_restored(workspace: Workspace) -> None:
+    healing = healed(workspace, f"{EDIT_TASK}; {says()}")
+    run_id = workspace.last_run("job")["run_id"]
+    task = healing.file("tasks/job.md").replace("id: job\n", "id: job\ntitle: Mine\n")
+    workspace.write_task("job", task)
+    (healing.root / "data/input.txt").unlink()
+    assert healing.tick()["status"] == "failed" and healing.state() == "suspended"
+    assert "is still there: edited since the heal: tasks/job.md" in healing.tickets()[0]["body"]
+    assert f"heal 1 of run {run_id}" in (shown := workspace.cli("heal", "job", "--diff", run_id).stdout)
+    assert ": kept" in shown and workspace.json("show", "job")["probation"] is None
+    assert "edited since the heal" in workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
+    workspace.write_task("job", healing.file("tasks/job.md").replace("title: Mine\n", ""))
+    workspace.cli("heal", "job", "--undo", run_id)
+    assert healing.file("tasks/job.md") == SUSPENDED_TASK
+
+
+def test_the_heal_of_a_one_shot_can_be_undone_though_its_file_says_completed(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{EDIT_TASK}; {says()}")
+    original = TASK.replace("schedule: 1h   # every hour", "schedule: in 1 hour")
+    workspace.write_task("job", original)
+    workspace.tick()
+    workspace.sql("UPDATE tasks SET anchored_at = strftime('%Y-%m-%dT%H:%M:%fZ', anchored_at, '-90 minutes')")
+    workspace.move_back("job", "-90 minutes")
+    run = healing.tick()
+    assert run["status"] == "success" and "disabled_reason: completed" in healing.file("tasks/job.md")
+    workspace.cli("heal", "job", "--undo", run["run_id"])
+    assert healing.file("tasks/job.md") == original.replace(
+        "tags: [a, b]\n", "tags: [a, b]\nenabled: false\ndisabled_reason: completed\n"
+    )
+
+
 def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: Workspace) -> None:
     healing = healed(workspace)
     assert "probation  healed in run" in workspace.cli("why", "job").stdout

@@ -55,7 +55,8 @@ def of_run(db: Database, run_id: str) -> list[HealRow]:
 
 
 def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealStatus.UNDONE) -> None:
-    """The heals of a run were taken back: the task is not on probation for them any more."""
+    """The heals of a run were taken back, or can't be (then they are still `kept`): the task is not on probation for them
+    any more."""
     with db.transaction() as connection:
         connection.execute(
             "UPDATE heals SET status = ? WHERE run_id = ? AND status = ?", (status, run_id, HealStatus.KEPT)
