@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from lib.records import field, record
+from lib.records import field, record, replace
 from lib.scan import is_task_file, scan
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
@@ -401,14 +401,15 @@ class _Watch:
         return path.parent == self._database.parent and path.name.startswith(f"{self._database.name}.damaged-")
 
     def _inside(self, folder: Path) -> list[Path]:
-        if self._again is not None and self._again.was_absent(folder):
-            return []  # new as a whole, with whatever is in it
+        is_new = self._again is not None and self._again.was_absent(folder)
+        if is_new and not leads_to(folder, self._scope.editable):
+            return []  # as a whole, with whatever is in it
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             return []
-        listed_before = self._again is not None and folder in self._again.listed
-        if self._found + len(names) > MOST_WATCHED and not listed_before:
+        is_known = is_new or (self._again is not None and folder in self._again.listed)
+        if self._found + len(names) > MOST_WATCHED and not is_known:
             self.unwatched.append(self._scope.shown(folder))
             return []
         self._found += len(names)
@@ -447,6 +448,7 @@ class Change:
     path: Path
     before: Entry | None
     after: Entry | None
+    is_way: bool = False  # a folder that was made for a file in it, and goes when nothing is in it any more
 
     @property
     def word(self) -> str:
@@ -456,6 +458,7 @@ class Change:
 @record()
 class Findings:
     edits: list[Change] = field(default_factory=list)  # of what may be edited
+    ways: list[Change] = field(default_factory=list)  # folders that were made on the way to it
     forbidden: list[Change] = field(default_factory=list)
     others: list[Change] = field(default_factory=list)  # written by somebody else, as far as anybody can tell
     caches: list[Change] = field(default_factory=list)  # compiled Python: made anew when it is gone
@@ -481,6 +484,8 @@ def compare(
         change = Change(path, old, new)
         if path in scope.editable:
             findings.edits.append(change)
+        elif old is None and new is not None and new.kind == "folder" and leads_to(path, scope.editable):
+            findings.ways.append(replace(change, is_way=True))
         elif _is_cache(change):
             findings.caches.append(change)
         elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, around, others_at_work, is_open):
@@ -488,6 +493,10 @@ def compare(
         else:
             findings.forbidden.append(change)
     return findings
+
+
+def leads_to(folder: Path, files: Iterable[Path]) -> bool:
+    return any(folder in path.parents for path in files)
 
 
 def _is_cache(change: Change) -> bool:
@@ -615,6 +624,9 @@ def _escaped(path: Path) -> str:
 def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path]) -> Path | None:
     """Where what was found is now, if it was in the way."""
     path, old, target = change.path, change.before, None
+    if change.is_way:
+        _remove_if_empty(path)
+        return None
     if not _is_plain(path.parent) and os.path.lexists(path):
         raise OSError(0, "lies behind a link by now; it stays as it is")
     lost = old is not None and old.kind == "file" and old.content is None and old.stamp[:3] not in moved
@@ -640,6 +652,13 @@ def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path])
     else:
         _write_anew(path, old)
     return target
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        pass  # somebody else has put something there since, or it is gone
 
 
 def _write_anew(path: Path, old: Entry) -> None:

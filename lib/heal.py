@@ -14,7 +14,7 @@ import os
 import sqlite3
 import subprocess
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -199,7 +199,7 @@ class Heal:
         findings = self._compare(before)
         problems += self._judge(findings, outcome)
         edits = [change for change in findings.edits if not _same(change)]
-        problems += self._save_edits(before, edits)
+        problems += self._save_edits(before, [*edits, *findings.ways])
         problems += [f"can't be removed: {name}" for name in guard.drop_caches(findings.caches)]
         given_up = said.verdict in (HealVerdict.NEEDS_HUMAN, HealVerdict.GAVE_UP)
         idle = said.verdict is None and not edits  # it neither did nor said anything
@@ -230,7 +230,7 @@ class Heal:
 
     def _put_all_back(self, before: Snapshot, findings: Findings, now: datetime) -> list[str]:
         """And look again: what was behind a link, or in a folder that could not be read, shows only now."""
-        failed = self._put_back([*findings.edits, *findings.forbidden], now)
+        failed = self._put_back([*findings.edits, *findings.ways, *findings.forbidden], now)
         for change in findings.forbidden:
             current = guard.read_entry(change.path) if change.before is not None else None
             if current is not None and change.before is not None and current.stamp[:3] == change.before.stamp[:3]:
@@ -238,7 +238,7 @@ class Heal:
         for _ in range(MOST_LOOKS - 1):
             again = self._compare(before)
             guard.drop_caches(again.caches)
-            changes = [change for change in [*again.edits, *again.forbidden] if not _same(change)]
+            changes = [change for change in [*again.edits, *again.ways, *again.forbidden] if not _same(change)]
             if not changes:
                 return []
             failed = self._put_back(changes, now)
@@ -618,7 +618,7 @@ def _take_back(
         f"put back: {scope.shown(change.path)}, what was there is in {scope.shown(folder / 'found')}"
         for change in taken[:10]
     ]
-    failed = _restored(context, [*findings.edits, *taken], folder, now)
+    failed = _restored(context, [*findings.edits, *findings.ways, *taken], folder, now)
     return told, findings.edits, failed + guard.drop_caches(findings.caches)
 
 
@@ -643,8 +643,13 @@ def _is_newer_than_boot(change: Change, row: HealRow) -> bool:
 
 
 def _edits(before: Mapping[Path, Entry], paths: Sequence[Path]) -> list[Change]:
-    changes = [Change(path, before.get(path), guard.read_entry(path)) for path in paths]
+    changes = [_change(path, before.get(path), guard.read_entry(path), paths) for path in paths]
     return [change for change in changes if not _same(change)]
+
+
+def _change(path: Path, before: Entry | None, current: Entry | None, paths: Collection[Path]) -> Change:
+    """One of several; a folder is among them only as the way to another."""
+    return Change(path, before, current, is_way=before is None and guard.leads_to(path, paths))
 
 
 def _saved_scope(folder: Path) -> tuple[Path, ...]:
@@ -688,7 +693,7 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
                 original = _original_with_state(original, after.entries.get(path), current)
                 if original is None or path != task_file:
                     edited.append(context.workspace.relative(path))
-            changes.append(Change(path, original, current))
+            changes.append(_change(path, original, current, before.tops))
     if edited:
         raise NotUndone(f"edited since the heal: {', '.join(sorted(edited))}")
     around = surrounds(context)
@@ -699,7 +704,7 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
     failed = _restored(context, changes, context.workspace.heals / f"{run_id}-undone", now)
     if failed:
         raise NotUndone("could not be put back: " + "; ".join(failed))
-    return sorted(context.workspace.relative(change.path) for change in changes)
+    return sorted(context.workspace.relative(change.path) for change in changes if not change.is_way)
 
 
 def _original_with_state(original: Entry | None, healed: Entry | None, current: Entry | None) -> Entry | None:

@@ -266,8 +266,8 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
     tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
     # One that is paused does not run by itself anyway; but that a heal did not last is more than a pause.
     is_paused = not task.enabled and task.disabled_reason is DisabledReason.PAUSED
-    counts_as_bad = how.counted and failures >= task.suspend_after
-    suspend = (task.enabled and (how.suspend or counts_as_bad)) or (is_paused and how.suspend)
+    too_often = how.counted and failures >= task.suspend_after
+    suspend = (task.enabled and too_often) or (how.suspend and (task.enabled or is_paused))
     suspend = suspend and not how.last_of_one_shot
     alert: AlertKind | None = None
     forced = False

@@ -109,6 +109,37 @@ def test_heal_paths_may_be_edited_also_outside_the_workspace_or_made(workspace: 
     assert healing.changed() == {"ws/made.txt"} and path.read_text() == "path=data/input.txt\n"
 
 
+def makes_folders(workspace: Workspace, more: str = "") -> Healing:
+    """A healer that has to make the folders of the file that it may make."""
+    healing = Healing(workspace, f"mkdir -p conf/deep; echo 1 > conf/deep/new.txt; {more} {says()}")
+    workspace.write_task(
+        "job",
+        TASK.replace("./scripts/job.sh", "test $(cat conf/deep/new.txt) = 1").replace(
+            "tags:", "heal_paths: [conf/deep/new.txt]\ntags:"
+        ),
+    )
+    healing.before = healing.tree()
+    return healing
+
+
+def test_the_folders_of_a_file_that_may_be_made_may_be_made(workspace: Workspace) -> None:
+    healing = makes_folders(workspace)
+    run = healing.tick()
+    assert run["status"] == "success" and healing.audit()[0]["files"] == ["conf/deep/new.txt"]
+    assert healing.changed() == {"ws/conf/deep/new.txt"}
+    (healing.root / "conf/mine.txt").write_text("mine\n")
+    assert ": conf/deep/new.txt\n" in workspace.cli("heal", "job", "--undo", run["run_id"]).stdout
+    assert healing.changed() == {"ws/conf/mine.txt"} and not (healing.root / "conf/deep").exists()
+
+
+@pytest.mark.parametrize("more", ["echo 2 > conf/deep/new.txt;", "echo 2 > conf/evil.txt;"])
+def test_folders_that_were_made_go_with_a_heal_that_does_not_help(workspace: Workspace, more: str) -> None:
+    healing = makes_folders(workspace, more)
+    assert healing.tick()["status"] == "failed" and healing.state() == "suspended"
+    assert not (healing.root / "conf").exists()
+    assert refused(healing) == (["made conf/evil.txt, which it may not"] if "evil" in more else [])
+
+
 def test_the_healer_may_do_its_work_without_an_edit(workspace: Workspace) -> None:
     healing = Healing(workspace, says(cause="the folder had gone"))
     outside = healing.outside / "made"
