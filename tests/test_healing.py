@@ -478,10 +478,11 @@ def test_a_pause_during_a_heal_is_written_when_the_heal_is_over(workspace: Works
     assert "disabled_reason: paused" in healing.file("tasks/job.md") and healing.file("scripts/job.sh") == FIXED
 
 
-def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Workspace) -> None:
+@pytest.mark.parametrize("how", ["", "env -u TICKDOWN_HEALING ", "env -i PATH=$PATH sh -c 'exec \"$@\"' sh "])
+def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Workspace, how: str) -> None:
     healing = Healing(workspace, "")
     call = " ".join(workspace.argv("pause", "other"))
-    healing.script(f"{FIX}; {call} > {healing.outside}/told 2>&1; {says()}")
+    healing.script(f"{FIX}; {how}{call} > {healing.outside}/told 2>&1; {says()}")
     assert healing.tick()["status"] == "success"
     assert "is not for a healer" in (healing.outside / "told").read_text()
     assert healing.changed() == {"ws/scripts/job.sh"}
