@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -51,6 +51,7 @@ LARGEST_DATABASE = 256 * 1024 * 1024  # that is copied before a heal
 LONGEST_DIFF = 256 * 1024
 LARGEST_COMPARED = 200_000  # characters of a file before and after
 MOST_LOOKS = 3
+A_DAY = timedelta(days=1)
 
 
 # --- what the healer is told -----------------------------------------------------------------------------------
@@ -154,6 +155,7 @@ class Heal:
         self.diff = ""
         self._after: dict[Path, Entry | None] = {}  # what the healer made of the files it edited
         self._database: tuple[int, int] | None = None  # its inode, and a copy to read from
+        self._counted: list[HealRow] = []  # the heals of the last day, this one too, as they were
 
     def begin(
         self, error: str, log: str, earlier: Sequence[HealRow], variables: Mapping[str, str], now: datetime
@@ -166,6 +168,7 @@ class Heal:
         guard.save(self.folder / "all", before)
         self.before = before
         self._keep_database()
+        self._counted = heals.counted_since(self.context.db, self.row.started_at - A_DAY)
         text = heal_prompt(self.context, self.task, self.scope, error, log, earlier, self.redactor)
         _write(self.folder / "prompt.txt", text)
         root, budget = self.context.workspace.root, left_today(self.context, now)
@@ -195,7 +198,7 @@ class Heal:
 
     def _finish(self, before: Snapshot, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         said = Said.of(answer.text) if answer is not None else Said()
-        problems = self._see_to_the_database(now)
+        problems = self._see_to_the_database(now) + self._see_to_the_counters(now)
         findings = self._compare(before)
         problems += self._judge(findings, outcome)
         edits = [change for change in findings.edits if not _same(change)]
@@ -377,6 +380,11 @@ class Heal:
             for name in ("tickdown.db", "tickdown.db-journal"):
                 (self.folder / name).unlink(missing_ok=True)
 
+    def _see_to_the_counters(self, now: datetime) -> list[str]:
+        """A healer that forgets its earlier heals for us would have more than it may."""
+        wrong = heals.count_again(self.context.db, self._counted, now - A_DAY)
+        return ["changed the counters of heals in the database, which it may not"] if wrong else []
+
 
 def _is_sound(path: Path, inode: int) -> bool:
     try:
@@ -384,6 +392,7 @@ def _is_sound(path: Path, inode: int) -> bool:
             return False  # even if SQLite itself would not notice, as long as all pages are in its write-ahead log
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
         try:
+            connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals LIMIT 1")
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
         finally:
             connection.close()

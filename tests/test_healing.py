@@ -284,6 +284,28 @@ def test_the_database_survives_a_healer_that_overwrites_or_removes_it(workspace:
     database.close()
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM heals",
+        "UPDATE heals SET started_at = '2020-01-01T00:00:00.000Z'",
+        "UPDATE heals SET task_id = 'other'",
+        "DROP TABLE heals",
+    ],
+)
+def test_a_healer_can_not_have_its_heals_forgotten(workspace: Workspace, statement: str) -> None:
+    healing = Healing(workspace, "")
+    program = f'import sqlite3\nwith sqlite3.connect("state/tickdown.db") as db:\n    db.execute("{statement}")\n'
+    (healing.outside / "forget.py").write_text(program)
+    healing.script(f"{FIX}; {sys.executable} {healing.outside}/forget.py; {says()}")
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    told = "damaged the database" if "DROP" in statement else "changed the counters of heals in the database"
+    assert all(told in line["problem"] for line in healing.audit())
+    rows = workspace.sql("SELECT task_id, status, started_at > '2026' FROM heals ORDER BY attempt")
+    assert rows == [("job", "restored", 1)] * 2
+
+
 def test_a_script_that_the_healer_removes_is_back_and_was_not_run(workspace: Workspace) -> None:
     healing = Healing(workspace, f"rm scripts/job.sh; {says()}")
     assert healing.tick()["status"] == "failed"

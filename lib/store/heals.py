@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from datetime import datetime
 
 from lib.instants import from_store, to_store
@@ -66,6 +67,30 @@ def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealSta
             " WHERE id = ? AND probation_run = ?",
             (task_id, run_id),
         )
+
+
+def counted_since(db: Database, moment: datetime) -> list[HealRow]:
+    """The rows behind the limits."""
+    return [_row(row) for row in db.all("SELECT * FROM heals WHERE started_at >= ?", to_store(moment))]
+
+
+def count_again(db: Database, counted: Iterable[HealRow], since: datetime) -> int:
+    """Put rows back that are gone or say something else than they did; how many. Older ones than `since` may have gone."""
+    with db.transaction() as connection:
+        found = {tuple(row) for row in connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals")}
+        wrong = [row for row in counted if row.started_at >= since and _what_counts(row) not in found]
+        for row in wrong:
+            connection.execute(
+                "INSERT INTO heals (run_id, attempt, task_id, started_at, status, signature) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET task_id = excluded.task_id, started_at = excluded.started_at",
+                (*_what_counts(row), row.status, row.signature),
+            )
+            record(connection, row)
+    return len(wrong)
+
+
+def _what_counts(row: HealRow) -> tuple[str, int, str, str]:
+    return row.run_id, row.attempt, row.task_id, to_store(row.started_at)
 
 
 def on_probation(db: Database) -> list[str]:
