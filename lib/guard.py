@@ -76,7 +76,7 @@ class Surrounds:
     database: Path
     of_agents: tuple[Path, ...] = ()
     copies: tuple[Path, ...] = ()  # of what heals on probation have changed
-    behind_links: tuple[tuple[Path, str], ...] = ()  # what names of Tickdown's own lead to, and why it is out of bounds
+    behind_links: Mapping[Path, str] = field(default_factory=dict)  # what names of Tickdown's own lead to; the reason
 
 
 def behind_links(workspace: Workspace) -> Iterator[tuple[Path, str]]:
@@ -212,9 +212,9 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
     """Why this file is out of bounds, whatever the configuration says. Real paths."""
     if path == task_file:
         return None
-    for target, reason in around.behind_links:
-        if path.is_relative_to(target):
-            return reason
+    for place in (path, *path.parents) if around.behind_links else ():
+        if place in around.behind_links:
+            return around.behind_links[place]
     if path.name.startswith(around.database.name) and path.parent == around.database.parent:
         return "is what Tickdown remembers"
     if any(path.is_relative_to(folder) for folder in around.of_agents):
@@ -317,7 +317,7 @@ def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snap
 def _out_of_bounds(scope: Scope, around: Surrounds) -> Iterator[Path]:
     """Where everything is Tickdown's own, as far as it is never large."""
     workspace = scope.workspace
-    yield from (path for path, _ in around.behind_links if path != scope.task_file)
+    yield from (path for path in around.behind_links if path != scope.task_file)
     yield from (workspace.config_file, *sorted(workspace.root.glob(".env*")))
     yield from (workspace.tasks, workspace.root / "prompts")
     for name in (*_PROGRAM_FOLDERS, *_PROGRAM_FILES):

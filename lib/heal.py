@@ -452,7 +452,7 @@ def surrounds_of(workspace: Workspace, settings: Settings, database: Path, copie
         database.resolve(),
         tuple((workspace.root / folder).resolve() for folder in folders),
         tuple(copies),
-        tuple(guard.behind_links(workspace)),
+        dict(guard.behind_links(workspace)),
     )
 
 
