@@ -136,12 +136,13 @@ def _arguments(argv: list[str]) -> SimpleNamespace:
 
 def dispatch(arguments: SimpleNamespace) -> Exit:
     from lib import commands as do
+    from lib.process import descends_from_one_with
     from lib.views import Screen
     from lib.workspace import find_workspace
 
     workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, PROJECT)
     arguments.found_workspace = workspace
-    if os.environ.get("TICKDOWN_HEALING") and arguments.command not in LOOKING:
+    if arguments.command not in LOOKING and descends_from_one_with("TICKDOWN_HEALING"):
         raise TickdownError(f"{arguments.command} is not for a healer; edit the files you were given", Exit.USAGE)
     app, problems = _settled(workspace, arguments.command)
     screen = Screen(app.on_screen, getattr(arguments, "json", False))

@@ -23,8 +23,8 @@ def end_probation(context: Context, task: Task, now: datetime) -> str | None:
         return None
     from lib import heal
 
-    told = heal.end_probation(context, facts.probation.run_id, now)
-    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED)
+    is_undone, told = heal.end_probation(context, facts.probation.run_id, now)
+    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED if is_undone else HealStatus.KEPT)
     return told
 
 
@@ -45,7 +45,7 @@ def what_was_tried(
             if row["number"] != attempt or row["status"] != RunStatus.RUNNING
         ],
         last_rung=rung,
-        heals=heals.of_run(db, run_id),
+        heals=heals.of_chain(db, run_id),
         no_heal=no_heal,
         probation=probation,
     )

@@ -17,16 +17,22 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from lib.records import field, record
-from lib.scan import is_task_file
+from lib.records import field, record, replace
+from lib.scan import is_task_file, scan
 from lib.task import Task
 from lib.workspace import Workspace, make_dir, make_private_dir, private_opener
 
 PROGRAM = Path(__file__).resolve().parent.parent
 LARGEST_KEPT = 4 * 1024 * 1024  # of one file; larger ones are only noticed when they change
-MOST_KEPT = 64 * 1024 * 1024
+MOST_KEPT = 64 * 1024 * 1024  # of all together
 MOST_WATCHED = 50_000  # files and folders; what is deeper in large folders of data is not looked at
+CACHE = "__pycache__"  # where Python keeps what it has compiled
+MOST_STEPS = 40  # from link to link, as the kernel has it
 MOST_OF_COMMAND = 64 * 1024  # characters of a command that are searched for names of scripts
+
+OWN = "belongs to Tickdown itself"
+CONFIGURATION = "is Tickdown's configuration"
+ANOTHER_TASK = "is another task"
 
 _SYSTEM = (
     "/bin",
@@ -52,6 +58,7 @@ _WATCHED_AT_HOME = (
 )  # fmt: skip
 # What agents write for themselves all the time, where the home folder is the workspace.
 _AGENTS_AT_HOME = (".claude", ".claude.json", ".claude.json.backup", ".codex", ".gemini", ".cache", ".npm", ".local")
+_BULKY = {".venv", "node_modules", CACHE}  # only noticed when it changes
 _PROGRAM_FOLDERS = ("lib", "prompts", "tests", "bench", ".ci", ".venv")
 _PROGRAM_FILES = (
     "scheduler.py", "Makefile", "pyproject.toml", "requirements.txt", "requirements-dev.txt", "crontab.example", "config.example.yaml",
@@ -68,6 +75,37 @@ class Surrounds:
     home: Path | None
     database: Path
     of_agents: tuple[Path, ...] = ()
+    copies: tuple[Path, ...] = ()  # of what heals on probation have changed
+    behind_links: Mapping[Path, str] = field(default_factory=dict)  # what names of Tickdown's own lead to; the reason
+
+
+def behind_links(workspace: Workspace) -> Iterator[tuple[Path, str]]:
+    """What is read by way of links as Tickdown's own: it is as much out of bounds as the name that leads to it."""
+    settings = [workspace.config_file, *sorted(workspace.root.glob(".env*"))]
+    prompts = [workspace.root / "prompts", *sorted((workspace.root / "prompts").glob("*"))]
+    try:
+        files = [Path(path) for path, _ in scan(str(workspace.tasks))]
+    except OSError:
+        files = []
+    for paths, reason in ((settings, CONFIGURATION), (prompts, OWN), (files, ANOTHER_TASK)):
+        for path in paths:
+            yield from ((step, reason) for step in _led_to(path))
+
+
+def _led_to(path: Path) -> list[Path]:
+    """Every step on the way of a link, and its end; nothing if there is no link."""
+    real = Path(os.path.realpath(path))
+    if real == path:
+        return []
+    steps, current = [real], path
+    for _ in range(MOST_STEPS):
+        current = Path(os.path.realpath(current.parent), current.name)
+        if current not in (path, real):
+            steps.append(current)
+        if not current.is_symlink():
+            break
+        current = current.parent / os.readlink(current)
+    return steps
 
 
 @record(frozen=True)
@@ -174,27 +212,30 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
     """Why this file is out of bounds, whatever the configuration says. Real paths."""
     if path == task_file:
         return None
+    for place in (path, *path.parents) if around.behind_links else ():
+        if place in around.behind_links:
+            return around.behind_links[place]
     if path.name.startswith(around.database.name) and path.parent == around.database.parent:
         return "is what Tickdown remembers"
     if any(path.is_relative_to(folder) for folder in around.of_agents):
         return "is a setting of agents"
     if path.is_relative_to(PROGRAM) and not workspace.root.is_relative_to(PROGRAM):
-        return "belongs to Tickdown itself"
+        return OWN
     for root in {PROGRAM, workspace.root}:
         if path.is_relative_to(root):
             first = path.relative_to(root).parts[:1]
             own = (*_PROGRAM_FOLDERS, *_PROGRAM_FILES) if root == PROGRAM else ("prompts",)
             if first and first[0] in own:
-                return "belongs to Tickdown itself"
+                return OWN
     inside = path.is_relative_to(workspace.root)
     if inside:
         parts = path.relative_to(workspace.root).parts
         if parts[:1] in (("state",), ("logs",)):
             return "is what Tickdown remembers"
         if parts == ("config.yaml",) or (len(parts) == 1 and parts[0].startswith(".env")):
-            return "is Tickdown's configuration"
+            return CONFIGURATION
         if parts[:1] == ("tasks",) and is_task_file(path.name) and not any(part[0] in "._" for part in parts[:-1]):
-            return "is another task"
+            return ANOTHER_TASK
     elif str(path).startswith(tuple(f"{folder}/" for folder in _SYSTEM)):
         return "is in a folder of the system"
     if path.name in _SETTINGS_FILES or path.name.startswith(".git"):
@@ -218,6 +259,7 @@ class Entry:
     mtime_ns: int
     stamp: tuple[int, ...] = ()  # what the kernel changes with every write; nobody can set it
     content: bytes | None = None
+    is_lost: bool = False  # the copy that was kept of it is gone, or is not what was kept
 
     def same_as(self, other: Entry) -> bool:
         if (self.kind, self.mode, self.owner) != (other.kind, other.mode, other.owner):
@@ -245,28 +287,53 @@ class Snapshot:
         return False
 
 
+class TooMuch(OSError):
+    """What no healer may change can't all be watched, so none is started."""
+
+
 def take(scope: Scope, around: Surrounds, again: Snapshot | None = None) -> Snapshot:
     """Everything in the workspace and around it that is not written by other runs all the time; when it is looked at
-    `again`, at least what was looked at the first time."""
+    `again`, at least what was looked at the first time. What is never to be edited comes first: there are limits, and
+    nobody's data may use them up before. TooMuch if they don't even suffice for that."""
     watch = _Watch(scope, around, again)
     for path in scope.editable:
         watch.look_at(path, always_keep=True)
-    for root in _roots(scope, around):
+    for root in _out_of_bounds(scope, around):
         watch.look_at(root)
+
+    def is_out_of_bounds(path: Path) -> bool:
+        return never_edited(path, scope.workspace, scope.task_file, around) is not None
+
+    left_out = [scope.shown(path) for path in watch.keep(is_out_of_bounds) if is_out_of_bounds(path)]
+    if again is None and (watch.unwatched or left_out):
+        names = ", ".join([*watch.unwatched, *left_out][:5])
+        raise TooMuch(f"there is too much to watch, of what no healer may change: {names}")
+    for root in _other_roots(scope, around):
+        watch.look_at(root)
+    watch.keep()
     return Snapshot(watch.entries, time.time(), watch.tops, watch.listed, watch.unwatched)
 
 
-def _roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
-    root = scope.workspace.root
+def _out_of_bounds(scope: Scope, around: Surrounds) -> Iterator[Path]:
+    """Where everything is Tickdown's own, as far as it is never large."""
+    workspace = scope.workspace
+    yield from (path for path in around.behind_links if path != scope.task_file)
+    yield from (workspace.config_file, *sorted(workspace.root.glob(".env*")))
+    yield from (workspace.tasks, workspace.root / "prompts")
+    for name in (*_PROGRAM_FOLDERS, *_PROGRAM_FILES):
+        if name != ".venv":
+            yield PROGRAM / name
+
+
+def _other_roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
+    yield from around.copies
     yield scope.workspace.audit_log
     for folder in around.of_agents:
         yield from (folder / name for name in ("settings.json", "settings.local.json", "CLAUDE.md", "config.toml"))
-    if not PROGRAM.is_relative_to(root):
-        for name in (*_PROGRAM_FOLDERS[:2], *_PROGRAM_FILES):
-            yield PROGRAM / name
+    yield from (PROGRAM / ".git" / name for name in ("config", "hooks"))
     if around.home is not None:
         yield from (around.home / name for name in _WATCHED_AT_HOME)
-    yield root
+    yield scope.workspace.root
 
 
 class _Watch:
@@ -277,7 +344,9 @@ class _Watch:
         self.tops: set[Path] = set()
         self.listed: set[Path] = set()
         self.unwatched: list[str] = []
-        self._scope, self._kept, self._again = scope, 0, again
+        self._scope, self._again = scope, again
+        self._kept, self._found = 0, 0  # bytes, files and folders
+        self._unread: list[Path] = []
         self._database = around.database
         state = scope.workspace.state
         of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
@@ -293,40 +362,59 @@ class _Watch:
         for path in queue:
             if (path in self._passed_over or self._is_set_aside(path)) and path != top:
                 continue
-            entry = self._read(path, always_keep)
+            if path in self.entries:
+                continue
+            entry = read_entry(path, LARGEST_KEPT if always_keep else -1)
             if entry is None:
                 continue
             self.entries[path] = entry
             if entry.kind == "folder":
                 queue += self._inside(path)
+            elif entry.kind == "file" and not always_keep:
+                self._unread.append(path)
+
+    def keep(self, comes_first: Callable[[Path], bool] = lambda _: False) -> list[Path]:
+        """Read what was found, the smallest first; for which files there was no room."""
+        unread, self._unread = self._unread, []
+        unread.sort(key=lambda path: (not comes_first(path), self.entries[path].stamp[1]))
+        return [path for path in unread if not _BULKY.intersection(path.parts) and not self._keep(path)]
+
+    def _keep(self, path: Path) -> bool:
+        known = self._again.entries.get(path) if self._again is not None else None
+        room = LARGEST_KEPT if known is not None and known.content is not None else min(LARGEST_KEPT, self._room)
+        if self.entries[path].stamp[1] > room:
+            return False
+        entry = read_entry(path, room)
+        if entry is None:  # it has just gone
+            del self.entries[path]
+            return True
+        self.entries[path] = entry
+        self._kept += len(entry.content or b"")
+        return True
+
+    @property
+    def _room(self) -> int:
+        return MOST_KEPT - self._kept
 
     def _is_set_aside(self, path: Path) -> bool:
         """A damaged database that was moved out of the way."""
         return path.parent == self._database.parent and path.name.startswith(f"{self._database.name}.damaged-")
 
     def _inside(self, folder: Path) -> list[Path]:
-        if self._again is not None and self._again.was_absent(folder):
-            return []  # new as a whole, with whatever is in it
+        is_new = self._again is not None and self._again.was_absent(folder)
+        if is_new and not leads_to(folder, self._scope.editable):
+            return []  # as a whole, with whatever is in it
         try:
             names = sorted(os.listdir(folder))
         except OSError:
             return []
-        listed_before = self._again is not None and folder in self._again.listed
-        if len(self.entries) + len(names) > MOST_WATCHED and not listed_before:
+        is_known = is_new or (self._again is not None and folder in self._again.listed)
+        if self._found + len(names) > MOST_WATCHED and not is_known:
             self.unwatched.append(self._scope.shown(folder))
             return []
+        self._found += len(names)
         self.listed.add(folder)
-        return [folder / name for name in names if name != "__pycache__" or folder.is_relative_to(PROGRAM / "lib")]
-
-    def _read(self, path: Path, always_keep: bool) -> Entry | None:
-        if path in self.entries and not always_keep:
-            return None
-        bulky = {".venv", "node_modules"} & set(path.parts)
-        left = LARGEST_KEPT if always_keep else min(LARGEST_KEPT, MOST_KEPT - self._kept) if not bulky else -1
-        entry = read_entry(path, left)
-        if entry is not None and entry.content is not None:
-            self._kept += len(entry.content)
-        return entry
+        return [folder / name for name in names]
 
 
 def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:
@@ -360,6 +448,7 @@ class Change:
     path: Path
     before: Entry | None
     after: Entry | None
+    is_way: bool = False  # a folder that was made for a file in it, and goes when nothing is in it any more
 
     @property
     def word(self) -> str:
@@ -369,9 +458,10 @@ class Change:
 @record()
 class Findings:
     edits: list[Change] = field(default_factory=list)  # of what may be edited
+    ways: list[Change] = field(default_factory=list)  # folders that were made on the way to it
     forbidden: list[Change] = field(default_factory=list)
     others: list[Change] = field(default_factory=list)  # written by somebody else, as far as anybody can tell
-    caches: list[Change] = field(default_factory=list)  # compiled Python of this program: made anew when it is gone
+    caches: list[Change] = field(default_factory=list)  # compiled Python: made anew when it is gone
 
 
 def compare(
@@ -394,13 +484,49 @@ def compare(
         change = Change(path, old, new)
         if path in scope.editable:
             findings.edits.append(change)
-        elif "__pycache__" in path.parts:
+        elif old is None and new is not None and new.kind == "folder" and leads_to(path, scope.editable):
+            findings.ways.append(replace(change, is_way=True))
+        elif _is_cache(change):
             findings.caches.append(change)
         elif _is_own(change, scope, own_edits) or _is_by_others(change, scope, around, others_at_work, is_open):
             findings.others.append(change)
         else:
             findings.forbidden.append(change)
     return findings
+
+
+def leads_to(folder: Path, files: Iterable[Path]) -> bool:
+    return any(folder in path.parents for path in files)
+
+
+def _is_cache(change: Change) -> bool:
+    """Python believes what it has compiled if that names the time and size of its source, both of which can be forged."""
+    kinds = {entry.kind for entry in (change.before, change.after) if entry is not None}
+    if change.path.name == CACHE:
+        return kinds == {"folder"}
+    return change.path.parent.name == CACHE and ".pyc" in change.path.name and kinds == {"file"}
+
+
+def drop_caches(changes: Iterable[Change]) -> list[str]:
+    """Nothing is lost with them; the names of those that could not be removed."""
+    failed = []
+    for change in changes:
+        try:
+            if not _is_plain(change.path.parent):
+                continue  # what is there now is something else
+            if change.path.name != CACHE:
+                change.path.unlink(missing_ok=True)
+            elif change.before is None:
+                remove_folder(change.path)
+        except OSError as error:
+            failed.append(f"{_escaped(change.path)}: {error.strerror}")
+    return failed
+
+
+def _drop_compiled(source: Path) -> None:
+    """What a run has compiled from a source that was put back since: it may look as if it were that of the original."""
+    for path in (source.parent / CACHE).glob(f"{glob.escape(source.stem)}.*"):
+        path.unlink(missing_ok=True)
 
 
 def _is_plain(folder: Path) -> bool:
@@ -455,6 +581,8 @@ def restore(changes: Iterable[Change], aside: Path) -> list[str]:
     for change in [*reversed(gone), *(change for change in ordered if change.before is not None)]:
         try:
             target = _restore(change, aside, moved)
+            if change.path.suffix == ".py":
+                _drop_compiled(change.path)
             if target is not None:
                 moved.update(_large_files(target))
         except (OSError, ValueError) as error:
@@ -496,9 +624,14 @@ def _escaped(path: Path) -> str:
 def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path]) -> Path | None:
     """Where what was found is now, if it was in the way."""
     path, old, target = change.path, change.before, None
+    if change.is_way:
+        _remove_if_empty(path)
+        return None
     if not _is_plain(path.parent) and os.path.lexists(path):
         raise OSError(0, "lies behind a link by now; it stays as it is")
     lost = old is not None and old.kind == "file" and old.content is None and old.stamp[:3] not in moved
+    if old is not None and old.is_lost:
+        raise OSError(0, "the copy of it is damaged; it stays as it is")
     if lost:
         raise OSError(0, "was too large to keep a copy of; it stays as it is")
     if old is not None and old.kind == "other":
@@ -519,6 +652,13 @@ def _restore(change: Change, aside: Path, moved: Mapping[tuple[int, ...], Path])
     else:
         _write_anew(path, old)
     return target
+
+
+def _remove_if_empty(folder: Path) -> None:
+    try:
+        folder.rmdir()
+    except OSError:
+        pass  # somebody else has put something there since, or it is gone
 
 
 def _write_anew(path: Path, old: Entry) -> None:
@@ -574,13 +714,23 @@ def save(folder: Path, snapshot: Snapshot) -> None:
 
 
 def load(folder: Path) -> Snapshot:
-    """What `save` wrote; OSError or ValueError if it can't be read."""
+    """What `save` wrote; OSError or ValueError if it can't be read. A copy that is not what it was is none."""
     manifest = json.loads((folder / "manifest.json").read_bytes())
     entries = {}
     for name, (kind, mode, uid, gid, mtime_ns, stamp, blob) in manifest["entries"].items():
-        content = (folder / blob).read_bytes() if blob is not None else None
-        entries[Path(name)] = Entry(kind, mode, (uid, gid), mtime_ns, tuple(stamp), content)
+        content = _copy(folder, blob) if blob is not None else None
+        is_lost = blob is not None and content is None
+        entries[Path(name)] = Entry(kind, mode, (uid, gid), mtime_ns, tuple(stamp), content, is_lost)
     return Snapshot(entries, manifest["taken_at"], set(map(Path, manifest["tops"])), set(map(Path, manifest["listed"])))
+
+
+def _copy(folder: Path, digest: str) -> bytes | None:
+    """Whoever runs as this user could have written to it since, a later healer too: its name tells what it must be."""
+    try:
+        content = (folder / digest).read_bytes()
+    except OSError:
+        return None
+    return content if hashlib.sha256(content).hexdigest() == digest else None
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -7,14 +7,15 @@ forbidden changes and what fails a check take everything back; otherwise the edi
 from __future__ import annotations
 
 import difflib
+import glob
 import hashlib
 import json
 import os
 import sqlite3
 import subprocess
 import traceback
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
@@ -36,7 +37,7 @@ from lib.runners import CannotRun, Command, agent_command, working_folder
 from lib.spending import left_today
 from lib.store import heals, outbox, runs
 from lib.task import Task
-from lib.taskfile import EditRefused, healed
+from lib.taskfile import EditRefused, healed, same_but_for_state, with_state_of
 from lib.terminal import one_line, printable
 from lib.workspace import MAX_BYTES, Workspace, make_dir, make_private_dir, private_opener, replace_file
 from lib.yamltree import YamlError, parse_yaml
@@ -50,6 +51,7 @@ LARGEST_DATABASE = 256 * 1024 * 1024  # that is copied before a heal
 LONGEST_DIFF = 256 * 1024
 LARGEST_COMPARED = 200_000  # characters of a file before and after
 MOST_LOOKS = 3
+A_DAY = timedelta(days=1)
 
 
 # --- what the healer is told -----------------------------------------------------------------------------------
@@ -153,6 +155,7 @@ class Heal:
         self.diff = ""
         self._after: dict[Path, Entry | None] = {}  # what the healer made of the files it edited
         self._database: tuple[int, int] | None = None  # its inode, and a copy to read from
+        self._counted: list[HealRow] = []  # the heals of the last day, this one too, as they were
 
     def begin(
         self, error: str, log: str, earlier: Sequence[HealRow], variables: Mapping[str, str], now: datetime
@@ -165,6 +168,7 @@ class Heal:
         guard.save(self.folder / "all", before)
         self.before = before
         self._keep_database()
+        self._counted = heals.counted_since(self.context.db, self.row.started_at - A_DAY)
         text = heal_prompt(self.context, self.task, self.scope, error, log, earlier, self.redactor)
         _write(self.folder / "prompt.txt", text)
         root, budget = self.context.workspace.root, left_today(self.context, now)
@@ -194,12 +198,12 @@ class Heal:
 
     def _finish(self, before: Snapshot, answer: Answer | None, outcome: Outcome, now: datetime) -> Result:
         said = Said.of(answer.text) if answer is not None else Said()
-        problems = self._see_to_the_database(now)
+        problems = self._see_to_the_database(now) + self._see_to_the_counters(now)
         findings = self._compare(before)
         problems += self._judge(findings, outcome)
         edits = [change for change in findings.edits if not _same(change)]
-        problems += self._save_edits(before, edits)
-        self._put_back(findings.caches, now)
+        problems += self._save_edits(before, [*edits, *findings.ways])
+        problems += [f"can't be removed: {name}" for name in guard.drop_caches(findings.caches)]
         given_up = said.verdict in (HealVerdict.NEEDS_HUMAN, HealVerdict.GAVE_UP)
         idle = said.verdict is None and not edits  # it neither did nor said anything
         failed: list[str] = []
@@ -229,14 +233,15 @@ class Heal:
 
     def _put_all_back(self, before: Snapshot, findings: Findings, now: datetime) -> list[str]:
         """And look again: what was behind a link, or in a folder that could not be read, shows only now."""
-        failed = self._put_back([*findings.edits, *findings.forbidden], now)
+        failed = self._put_back([*findings.edits, *findings.ways, *findings.forbidden], now)
         for change in findings.forbidden:
             current = guard.read_entry(change.path) if change.before is not None else None
             if current is not None and change.before is not None and current.stamp[:3] == change.before.stamp[:3]:
                 before.entries[change.path] = current  # the same file, moved back: only the time of that move is new
         for _ in range(MOST_LOOKS - 1):
             again = self._compare(before)
-            changes = [change for change in [*again.edits, *again.forbidden] if not _same(change)]
+            guard.drop_caches(again.caches)
+            changes = [change for change in [*again.edits, *again.ways, *again.forbidden] if not _same(change)]
             if not changes:
                 return []
             failed = self._put_back(changes, now)
@@ -246,18 +251,18 @@ class Heal:
         """What came of it is in the database: the rest of the snapshot has served."""
         guard.remove_folder(self.folder / "all")
 
-    def undo(self) -> list[str]:
-        """The edits go, unless somebody else has edited the same file since; the names of what is not as it was."""
+    def undo(self) -> tuple[list[str], list[str]]:
+        """The run with the edits failed: they go, whoever has written to the same files since. That was the run itself, most
+        likely; in case it was a person, what is found is kept. What could not be put back, and what was found."""
         if self.before is None:
-            return []
-        changes, failed = [], []
-        for path, edited in self._after.items():
-            current = guard.read_entry(path)
-            if _equal_content(current, edited):
-                changes.append(Change(path, self.before.entries.get(path), current))
-            elif not _equal_content(current, self.before.entries.get(path)):
-                failed.append(f"{self.scope.shown(path)}: was changed by somebody else since")
-        return failed + self._put_back(changes, datetime.now(UTC))
+            return [], []
+        changes = _edits(self.before.entries, list(self._after))
+        kept = self.scope.shown(self.folder / "found")
+        written_since = [change for change in changes if not _equal_content(change.after, self._after[change.path])]
+        found = [
+            f"{self.scope.shown(c.path)}: was changed once more, what was there is in {kept}" for c in written_since
+        ]
+        return self._put_back(changes, datetime.now(UTC)), found
 
     # --- looking ---
 
@@ -375,6 +380,11 @@ class Heal:
             for name in ("tickdown.db", "tickdown.db-journal"):
                 (self.folder / name).unlink(missing_ok=True)
 
+    def _see_to_the_counters(self, now: datetime) -> list[str]:
+        """A healer that forgets its earlier heals for us would have more than it may."""
+        wrong = heals.count_again(self.context.db, self._counted, now - A_DAY)
+        return ["changed the counters of heals in the database, which it may not"] if wrong else []
+
 
 def _is_sound(path: Path, inode: int) -> bool:
     try:
@@ -382,6 +392,7 @@ def _is_sound(path: Path, inode: int) -> bool:
             return False  # even if SQLite itself would not notice, as long as all pages are in its write-ahead log
         connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
         try:
+            connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals LIMIT 1")
             return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
         finally:
             connection.close()
@@ -424,16 +435,24 @@ def _write(path: Path, text: str) -> None:
 
 
 def surrounds(context: Context) -> Surrounds:
-    return surrounds_of(context.workspace, context.settings, context.db.path)
+    copies = [
+        folder / name
+        for run_id in heals.on_probation(context.db)
+        for folder in sorted(context.workspace.heals.glob(f"{glob.escape(run_id)}-*"))
+        for name in ("before", "after", "scope.json")
+    ]
+    return surrounds_of(context.workspace, context.settings, context.db.path, copies)
 
 
-def surrounds_of(workspace: Workspace, settings: Settings, database: Path) -> Surrounds:
+def surrounds_of(workspace: Workspace, settings: Settings, database: Path, copies: Sequence[Path] = ()) -> Surrounds:
     home = settings.environment.get("HOME")
     folders = [os.path.expanduser(agent.config_dir) for agent in settings.config.agents.values() if agent.config_dir]
     return Surrounds(
         Path(home) if home and os.path.isabs(home) else None,
         database.resolve(),
         tuple((workspace.root / folder).resolve() for folder in folders),
+        tuple(copies),
+        dict(guard.behind_links(workspace)),
     )
 
 
@@ -591,22 +610,25 @@ def _take_back(
     if unproven:
         edits = _edits(before.entries, sorted(before.tops))
         return [], edits, _restored(context, edits, folder, now)
+
+    def is_ours(path: Path) -> bool:
+        # What was looked at by name is, too: a link that led there may have been changed.
+        by_name = path in before.tops and path != context.workspace.root
+        return by_name or guard.never_edited(path, context.workspace, scope.task_file, around) is not None
+
     own = heals.own_edits(context.db, row.started_at)
     others = heals.others_at_work(context.db, row.run_id, row.started_at)
     findings = guard.compare(scope, before, around, own, others)
     since_boot = [change for change in findings.forbidden if _is_newer_than_boot(change, row)]
-    nobodys = [
-        change
-        for change in findings.forbidden
-        if change in since_boot or guard.never_edited(change.path, context.workspace, scope.task_file, around) is None
-    ]
+    nobodys = [change for change in findings.forbidden if change in since_boot or not is_ours(change.path)]
     taken = [change for change in findings.forbidden if change not in nobodys]
     told = [f"left alone, changed since: {scope.shown(change.path)}" for change in nobodys[:10]]
     told += [
         f"put back: {scope.shown(change.path)}, what was there is in {scope.shown(folder / 'found')}"
         for change in taken[:10]
     ]
-    return told, findings.edits, _restored(context, [*findings.edits, *taken, *findings.caches], folder, now)
+    failed = _restored(context, [*findings.edits, *findings.ways, *taken], folder, now)
+    return told, findings.edits, failed + guard.drop_caches(findings.caches)
 
 
 def _restored(context: Context, changes: Sequence[Change], folder: Path, now: datetime) -> list[str]:
@@ -630,8 +652,13 @@ def _is_newer_than_boot(change: Change, row: HealRow) -> bool:
 
 
 def _edits(before: Mapping[Path, Entry], paths: Sequence[Path]) -> list[Change]:
-    changes = [Change(path, before.get(path), guard.read_entry(path)) for path in paths]
+    changes = [_change(path, before.get(path), guard.read_entry(path), paths) for path in paths]
     return [change for change in changes if not _same(change)]
+
+
+def _change(path: Path, before: Entry | None, current: Entry | None, paths: Collection[Path]) -> Change:
+    """One of several; a folder is among them only as the way to another."""
+    return Change(path, before, current, is_way=before is None and guard.leads_to(path, paths))
 
 
 def _saved_scope(folder: Path) -> tuple[Path, ...]:
@@ -655,6 +682,7 @@ class NotUndone(TickdownError):
 def undo(context: Context, run_id: str, now: datetime) -> list[str]:
     """Put back what the heals of a run changed, unless somebody has edited it since: the files."""
     changes, edited = [], []
+    task_file = _task_file(context, run_id)
     for row in heals.of_run(context.db, run_id):
         if row.status is not HealStatus.KEPT:
             continue
@@ -664,21 +692,39 @@ def undo(context: Context, run_id: str, now: datetime) -> list[str]:
         except (OSError, ValueError) as error:
             raise NotUndone(f"the snapshot {folder} can't be read: {error}") from None
         for path in sorted(before.tops):
-            current = guard.read_entry(path)
+            if any(
+                entry is not None and entry.is_lost for entry in (before.entries.get(path), after.entries.get(path))
+            ):
+                raise NotUndone(f"the copy of {context.workspace.relative(path)} in {folder} is damaged")
+            current, original = guard.read_entry(path), before.entries.get(path)
             if not _equal_content(current, after.entries.get(path)):
-                edited.append(context.workspace.relative(path))
-            changes.append(Change(path, before.entries.get(path), current))
+                # Whether a task runs is written into its file by this program; that stays, and is nobody's edit.
+                original = _original_with_state(original, after.entries.get(path), current)
+                if original is None or path != task_file:
+                    edited.append(context.workspace.relative(path))
+            changes.append(_change(path, original, current, before.tops))
     if edited:
         raise NotUndone(f"edited since the heal: {', '.join(sorted(edited))}")
     around = surrounds(context)
     for change in changes:  # a snapshot is only a file, too
-        reason = guard.never_edited(change.path, context.workspace, _task_file(context, run_id), around)
+        reason = guard.never_edited(change.path, context.workspace, task_file, around)
         if reason is not None:
             raise NotUndone(f"{context.workspace.relative(change.path)} {reason}")
     failed = _restored(context, changes, context.workspace.heals / f"{run_id}-undone", now)
     if failed:
         raise NotUndone("could not be put back: " + "; ".join(failed))
-    return sorted(context.workspace.relative(change.path) for change in changes)
+    return sorted(context.workspace.relative(change.path) for change in changes if not change.is_way)
+
+
+def _original_with_state(original: Entry | None, healed: Entry | None, current: Entry | None) -> Entry | None:
+    """A task file as it was before its heal, but enabled or not as it is now; None if more was changed since."""
+    texts = [_text_of(entry) for entry in (original, healed, current)]
+    if original is None or not all(texts) or not same_but_for_state(texts[1] or "", texts[2] or ""):
+        return None
+    try:
+        return replace(original, content=with_state_of(texts[0] or "", texts[2] or "").encode())
+    except (EditRefused, YamlError):
+        return None
 
 
 def _task_file(context: Context, run_id: str) -> Path:
@@ -689,13 +735,14 @@ def _task_file(context: Context, run_id: str) -> Path:
         raise NotUndone(f"the snapshot of run {run_id} can't be read: {error}") from None
 
 
-def end_probation(context: Context, run_id: str, now: datetime) -> str:
-    """The task failed while its heal was on probation: the heal goes. In words, what became of it."""
+def end_probation(context: Context, run_id: str, now: datetime) -> tuple[bool, str]:
+    """The task failed while its heal was on probation: the heal goes. Whether it could, and what became of it in words."""
     try:
         files = undo(context, run_id, now)
     except NotUndone as error:
-        return f"The heal of run {run_id} was on probation, but is still there: {error}."
-    return f"The heal of run {run_id} was on probation and is undone: {', '.join(files) or 'it had changed nothing'}."
+        return False, f"The heal of run {run_id} was on probation, but is still there: {error}."
+    what = ", ".join(files) or "it had changed nothing"
+    return True, f"The heal of run {run_id} was on probation and is undone: {what}."
 
 
 def note_own_edit(context: Context, path: Path, now: datetime) -> None:

@@ -78,7 +78,7 @@ class Healing:
     ) -> Command:
         """`span` is where in the log the output of the failed attempt is."""
         assert self._current is not None
-        earlier = heals.of_run(self.context.db, self.run_id)[:-1]
+        *earlier, _ = heals.of_chain(self.context.db, self.run_id)
         log = log_tail(self.transcript.path, span)
         return self._current.begin(failed.error or "", log, earlier, variables, now)
 
@@ -139,13 +139,15 @@ class Healing:
             take_back_interrupted(self.context, self.run_id, now, self.redactor)
             return False
         proven = outcome.status is RunStatus.SUCCESS
-        failed = [] if proven else current.undo()
+        failed, found = ([], []) if proven else current.undo()
         row = replace(current.row, status=HealStatus.KEPT if proven else HealStatus.RESTORED)
         if not proven:
-            trouble = [row.problem, f"the run after it: {outcome.error}", *(f"NOT put back: {name}" for name in failed)]
+            not_back = [f"NOT put back: {name}" for name in failed]
+            trouble = [row.problem, f"the run after it: {outcome.error}", *not_back, *found]
             row = replace(row, problem=self.redactor.text("; ".join(filter(None, trouble))))
             if row.files:
-                self.transcript.note("the edits of the heal are undone: the task failed with them")
+                undone = f"NOT all undone: {'; '.join(failed)}" if failed else "undone: the task failed with them"
+                self.transcript.note(f"the edits of the heal are {undone}")
         try:
             with self.context.db.transaction() as connection:
                 heals.record(connection, row)

@@ -267,8 +267,11 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
     known = facts.incident.split(",") if facts.incident else []
     since = facts.incident_since if facts.incident and facts.incident_since else now
     tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
-    may_suspend = task.enabled and not how.last_of_one_shot
-    suspend = may_suspend and (how.suspend or (how.counted and failures >= task.suspend_after))
+    # One that is paused does not run by itself anyway; but that a heal did not last is more than a pause.
+    is_paused = not task.enabled and task.disabled_reason is DisabledReason.PAUSED
+    too_often = how.counted and failures >= task.suspend_after
+    suspend = (task.enabled and too_often) or (how.suspend and (task.enabled or is_paused))
+    suspend = suspend and not how.last_of_one_shot
     alert: AlertKind | None = None
     forced = False
     if suspend:

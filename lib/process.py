@@ -99,6 +99,31 @@ def is_alive(owner: Owner) -> bool:
     return info is not None and info.started == owner.started and not info.zombie
 
 
+def descends_from_one_with(variable: str) -> bool:
+    """Whether this process, or one that it descends from, was started with a variable: who takes it away from a child has
+    still got it himself. As far as others' environments may be read."""
+    if os.environ.get(variable):
+        return True
+    wanted, pid = os.fsencode(f"{variable}="), os.getppid()
+    try:
+        while pid > 1:
+            if any(entry.startswith(wanted) for entry in _environment(pid).split(b"\0")):
+                return True
+            info = process_info(pid)
+            pid = info.parent if info is not None else 0
+    except OSError:
+        pass  # no descriptors left: nothing can be told
+    return False
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except (PermissionError, FileNotFoundError, ProcessLookupError):
+        return b""  # another user's, or it has just ended
+
+
 def send_signal(pid: int, started: int, number: signal.Signals) -> bool:
     """Signal a process only if it is still the one meant: the descriptor pins it while its identity is checked."""
     try:

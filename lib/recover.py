@@ -123,7 +123,7 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
         context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "",
         retries_used=retried + (before.retries_used if before else 0),
         transient_retries_used=before.transient_retries_used if before else 0,
-        heals_used=heals.of_chain(context.db, run.run_id), may_heal=run.source is not Source.MANUAL,
+        heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
         modification=run.modification,
     )  # fmt: skip
 

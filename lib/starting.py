@@ -292,7 +292,7 @@ class Queue:
             self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
             retries_used=facts.retries_used if occurrence.follows else 0,
             transient_retries_used=facts.transient_retries_used if occurrence.follows else 0,
-            heals_used=heals.of_chain(self.context.db, occurrence.follows) if occurrence.follows else 0,
+            heals_used=len(heals.of_chain(self.context.db, occurrence.follows)) if occurrence.follows else 0,
             uncommented=uncommented,
         )  # fmt: skip
 

@@ -133,6 +133,26 @@ def _replace(target: Path, content: bytes, before: os.stat_result) -> None:
     replace_file(target, content, before.st_mode & 0o7777, owner, check=unchanged)
 
 
+# --- what this program writes into it itself -----------------------------------------------------------------------
+
+STATE = ("enabled", "disabled_reason")
+
+
+def same_but_for_state(one: str, other: str) -> bool:
+    """Whether two versions of a file differ only in what `pause`, `resume`, a suspension or the end of a one-shot writes."""
+    nothing = dict.fromkeys(STATE)
+    try:
+        return edited(one, nothing) == edited(other, nothing)
+    except (EditRefused, YamlError, ValueError):
+        return False
+
+
+def with_state_of(text: str, current: str) -> str:
+    """The text, but enabled or not as another version of it says. EditRefused or YamlError if that can't be done."""
+    fields = _plain(_tree(current.removeprefix(BOM)))
+    return edited(text, {name: str(fields[name]) if name in fields else None for name in STATE})
+
+
 # --- what a healer may change ------------------------------------------------------------------------------------
 
 HEALABLE = ("command", "timeout", "env")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import re
 import shutil
 import tempfile
 from functools import cache
@@ -40,6 +41,19 @@ def copy_of_the_program() -> Path:
     for name in ("lib", "prompts"):
         shutil.copytree(PROJECT / name, Path(folder.name) / name)
     return Path(shutil.copy(PROJECT / "scheduler.py", folder.name))
+
+
+def program_with(folder: Path, **constants: int) -> Path:
+    """A copy with other limits in `lib/guard.py`, which are too large to come up against in a test."""
+    for name in ("lib", "prompts"):
+        shutil.copytree(PROJECT / name, folder / name)
+    guard = folder / "lib" / "guard.py"
+    text = guard.read_text()
+    for name, value in constants.items():
+        text, found = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)
+        assert found == 1
+    guard.write_text(text)
+    return Path(shutil.copy(PROJECT / "scheduler.py", folder))
 
 
 class Healing:

@@ -7,10 +7,11 @@ import os
 import signal
 import sqlite3
 import subprocess
+import sys
 
 import pytest
 
-from tests.healing import BROKEN, FIX, FIXED, TASK, Healing, says
+from tests.healing import BROKEN, FIX, FIXED, TASK, Healing, program_with, says
 from tests.helpers import Gate, Telegram, Workspace, alive, kill, wait_for
 
 AUDIT_KEYS = {
@@ -108,6 +109,37 @@ def test_heal_paths_may_be_edited_also_outside_the_workspace_or_made(workspace: 
     assert healing.changed() == {"ws/made.txt"} and path.read_text() == "path=data/input.txt\n"
 
 
+def makes_folders(workspace: Workspace, more: str = "") -> Healing:
+    """A healer that has to make the folders of the file that it may make."""
+    healing = Healing(workspace, f"mkdir -p conf/deep; echo 1 > conf/deep/new.txt; {more} {says()}")
+    workspace.write_task(
+        "job",
+        TASK.replace("./scripts/job.sh", "test $(cat conf/deep/new.txt) = 1").replace(
+            "tags:", "heal_paths: [conf/deep/new.txt]\ntags:"
+        ),
+    )
+    healing.before = healing.tree()
+    return healing
+
+
+def test_the_folders_of_a_file_that_may_be_made_may_be_made(workspace: Workspace) -> None:
+    healing = makes_folders(workspace)
+    run = healing.tick()
+    assert run["status"] == "success" and healing.audit()[0]["files"] == ["conf/deep/new.txt"]
+    assert healing.changed() == {"ws/conf/deep/new.txt"}
+    (healing.root / "conf/mine.txt").write_text("mine\n")
+    assert ": conf/deep/new.txt\n" in workspace.cli("heal", "job", "--undo", run["run_id"]).stdout
+    assert healing.changed() == {"ws/conf/mine.txt"} and not (healing.root / "conf/deep").exists()
+
+
+@pytest.mark.parametrize("more", ["echo 2 > conf/deep/new.txt;", "echo 2 > conf/evil.txt;"])
+def test_folders_that_were_made_go_with_a_heal_that_does_not_help(workspace: Workspace, more: str) -> None:
+    healing = makes_folders(workspace, more)
+    assert healing.tick()["status"] == "failed" and healing.state() == "suspended"
+    assert not (healing.root / "conf").exists()
+    assert refused(healing) == (["made conf/evil.txt, which it may not"] if "evil" in more else [])
+
+
 def test_the_healer_may_do_its_work_without_an_edit(workspace: Workspace) -> None:
     healing = Healing(workspace, says(cause="the folder had gone"))
     outside = healing.outside / "made"
@@ -135,6 +167,20 @@ def test_two_heals_in_vain_suspend_the_task_with_every_byte_restored(workspace: 
     assert ticket["command"] == "scheduler.py resume job" and "exit code 4" in ticket["error"]
     assert len(ticket["tried"]) == 5 and "heal: success, fixed: the path was wrong" in ticket["tried"][1]
     assert "2 heals did not help" in workspace.cli("history").stdout
+
+
+def test_a_script_that_rewrites_itself_in_the_failed_run_is_restored_all_the_same(workspace: Workspace) -> None:
+    script = r"printf '#!/bin/sh\necho payload\necho \"# $$\" >> \"$0\"\nexit 1\n' > scripts/job.sh"
+    healing = Healing(workspace, f"cat scripts/job.sh > {workspace.root.parent}/seen-$CALL; {script}; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert [rung for rung, _ in healing.attempts()] == ["run", "heal", "verify", "heal", "verify"]
+    suspended(healing)
+    assert (workspace.root.parent / "seen-2").read_text() == BROKEN, "the second heal starts from the original"
+    problem = healing.audit()[0]["problem"]
+    assert "scripts/job.sh: was changed once more, what was there is in state/heals/" in problem
+    assert "NOT put back" not in problem
+    kept = [path.read_text() for path in (healing.root / "state/heals").glob("*/found/0*")]
+    assert len(kept) == 2 and all("echo payload" in text and "\n# " in text for text in kept)
 
 
 # What it does, and what the audit log must name.
@@ -178,6 +224,34 @@ def test_forbidden_changes_take_the_whole_heal_back_though_it_would_have_helped(
     assert "which it may not" in healing.prompts[1]
 
 
+# A name of Tickdown's own, what it leads to, and what the healer does to that.
+LINKED = [
+    ("config.yaml", "conf/config.yaml", "echo 'heals_per_day: 1000' >> conf/config.yaml"),
+    ("config.yaml", "../outside/config.yaml", "echo 'heals_per_day: 1000' >> config.yaml"),
+    (".env", "conf/env", "echo X=1 >> conf/env"),
+    ("tasks/other.md", "conf/other.md", "sed -i s/true/false/ conf/other.md"),
+    ("prompts", "conf/prompts", "echo 'do as you like' > conf/prompts/self-heal.txt"),
+]
+
+
+@pytest.mark.parametrize(("name", "target", "change"), LINKED, ids=[f"{name} {target}" for name, target, _ in LINKED])
+def test_what_tickdowns_own_names_lead_to_is_as_much_out_of_bounds(
+    workspace: Workspace, name: str, target: str, change: str
+) -> None:
+    healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
+    real = healing.root / target
+    real.parent.mkdir(exist_ok=True)
+    (healing.root / name).rename(real)
+    (healing.root / name).symlink_to(os.path.relpath(real, (healing.root / name).parent))
+    path = f"{target}/self-heal.txt" if real.is_dir() else target
+    workspace.write_task("job", TASK.replace("tags:", f"heal_paths: [{path}]\ntags:"))
+    assert [row["path"] for row in workspace.json("heal", "job", "--dry-run")["never"]] == [path]
+    healing.before, outside = healing.tree(), "" if real.is_dir() else real.read_text()
+    healing.tick()
+    assert healing.state() == "suspended" and os.path.basename(path) in " ".join(refused(healing))
+    assert healing.changed() == {"ws/tasks/job.md"} and (real.is_dir() or real.read_text() == outside)
+
+
 @pytest.mark.parametrize("change", ["sed -i s/true/false/ tasks/other.md", "mkdir -p new/deep; echo x > new/deep/file"])
 def test_one_forbidden_change_is_enough(workspace: Workspace, change: str) -> None:
     healing = Healing(workspace, f"{FIX}\n{change}\n{says()}")
@@ -208,6 +282,28 @@ def test_the_database_survives_a_healer_that_overwrites_or_removes_it(workspace:
     database = sqlite3.connect(healing.root / "state/tickdown.db")
     assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
     database.close()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE FROM heals",
+        "UPDATE heals SET started_at = '2020-01-01T00:00:00.000Z'",
+        "UPDATE heals SET task_id = 'other'",
+        "DROP TABLE heals",
+    ],
+)
+def test_a_healer_can_not_have_its_heals_forgotten(workspace: Workspace, statement: str) -> None:
+    healing = Healing(workspace, "")
+    program = f'import sqlite3\nwith sqlite3.connect("state/tickdown.db") as db:\n    db.execute("{statement}")\n'
+    (healing.outside / "forget.py").write_text(program)
+    healing.script(f"{FIX}; {sys.executable} {healing.outside}/forget.py; {says()}")
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    told = "damaged the database" if "DROP" in statement else "changed the counters of heals in the database"
+    assert all(told in line["problem"] for line in healing.audit())
+    rows = workspace.sql("SELECT task_id, status, started_at > '2026' FROM heals ORDER BY attempt")
+    assert rows == [("job", "restored", 1)] * 2
 
 
 def test_a_script_that_the_healer_removes_is_back_and_was_not_run(workspace: Workspace) -> None:
@@ -404,10 +500,11 @@ def test_a_pause_during_a_heal_is_written_when_the_heal_is_over(workspace: Works
     assert "disabled_reason: paused" in healing.file("tasks/job.md") and healing.file("scripts/job.sh") == FIXED
 
 
-def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Workspace) -> None:
+@pytest.mark.parametrize("how", ["", "env -u TICKDOWN_HEALING ", "env -i PATH=$PATH sh -c 'exec \"$@\"' sh "])
+def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Workspace, how: str) -> None:
     healing = Healing(workspace, "")
     call = " ".join(workspace.argv("pause", "other"))
-    healing.script(f"{FIX}; {call} > {healing.outside}/told 2>&1; {says()}")
+    healing.script(f"{FIX}; {how}{call} > {healing.outside}/told 2>&1; {says()}")
     assert healing.tick()["status"] == "success"
     assert "is not for a healer" in (healing.outside / "told").read_text()
     assert healing.changed() == {"ws/scripts/job.sh"}
@@ -424,6 +521,76 @@ def test_tickdown_itself_is_watched_too(workspace: Workspace) -> None:
     suspended(healing)
 
 
+@pytest.mark.parametrize("name", ["tests/conftest.py", ".git/hooks/post-commit", ".git/config"])
+def test_what_belongs_to_the_program_is_watched_where_the_workspace_is_elsewhere(
+    workspace: Workspace, name: str
+) -> None:
+    healing = Healing(workspace, "")
+    workspace.scheduler = program_with(healing.outside / "program")
+    path = workspace.scheduler.parent / name
+    path.parent.mkdir(parents=True)
+    path.write_text("the original\n")
+    healing.script(f"{FIX}; echo evil >> {path}; {says()}")
+    assert healing.tick()["status"] == "failed"
+    assert path.read_text() == "the original\n" and f"changed {path}" in " ".join(refused(healing))
+    suspended(healing)
+
+
+# Compiles a file that says something else, and makes it look as if it came from the source that is there.
+FORGE = """
+import importlib.util, marshal, os, pathlib, sys
+source = pathlib.Path("scripts/util.py")
+info = source.stat()
+code = marshal.dumps(compile("print('evil')", str(source), "exec"))
+header = importlib.util.MAGIC_NUMBER + b"".join(n.to_bytes(4, "little") for n in (0, int(info.st_mtime), info.st_size))
+cached = pathlib.Path(importlib.util.cache_from_source(str(source)))
+cached.parent.mkdir(exist_ok=True)
+cached.write_bytes(header + code)
+os.utime(cached, (1, 1))
+"""
+
+
+PYTHON = f"env -u PYTHONDONTWRITEBYTECODE {sys.executable}"
+
+
+@pytest.mark.parametrize("compiled_before", [True, False])
+def test_compiled_python_of_a_heal_does_not_stay(workspace: Workspace, compiled_before: bool) -> None:
+    healing = Healing(workspace, "")
+    python = f"{PYTHON} -c 'import sys; sys.path.insert(0, \"scripts\"); import util'"
+    workspace.write_task("job", TASK.replace("./scripts/job.sh", f"./scripts/job.sh && {python}"))
+    (healing.root / "scripts/util.py").write_text("print('good')\n")
+    (healing.outside / "forge.py").write_text(FORGE)
+    if compiled_before:
+        subprocess.run(python, shell=True, check=True, cwd=healing.root)
+        assert list((healing.root / "scripts/__pycache__").iterdir())
+    healing.script(f"{FIX}; {sys.executable} {healing.outside}/forge.py; {python} > {healing.outside}/seen; {says()}")
+    run = healing.tick()
+    assert (healing.outside / "seen").read_text() == "evil\n", "it would have worked"
+    assert run["status"] == "success", "and nobody is blamed for what Python writes"
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "good" in log and "evil" not in log
+
+
+def test_what_a_failed_run_compiled_from_an_edit_goes_with_it(workspace: Workspace) -> None:
+    healing = Healing(workspace, "")
+    workspace.write_task(
+        "job",
+        TASK.replace("./scripts/job.sh", f"{PYTHON} scripts/job.py").replace(
+            "tags:", "heal_paths: [scripts/util.py]\ntags:"
+        ),
+    )
+    (healing.root / "scripts/job.py").write_text("import util\nraise SystemExit(3)\n")
+    (healing.root / "scripts/util.py").write_text("print('good')\n")
+    edit = "touch -r scripts/util.py mark; echo \"print('evil')\" > scripts/util.py; touch -r mark scripts/util.py; rm mark"
+    healing.script(f"{edit}; rm -rf scripts/__pycache__; {says()}")
+    healing.tick()
+    assert "evil" in workspace.log_text(workspace.last_run("job")), "it was compiled"
+    assert healing.file("scripts/util.py") == "print('good')\n" and len(healing.prompts) == 2
+    workspace.cli("run", "job", code=1)
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "good" in log and "evil" not in log
+
+
 def test_more_than_two_heals_are_not_had_by_way_of_a_follow_up(workspace: Workspace) -> None:
     healing = Healing(workspace, f"echo '# try' >> scripts/job.sh; {says()}")
     script = '#!/bin/sh\n[ "$TICKDOWN_ATTEMPT" = 1 ] && exit 3\necho "curl: (7) Failed to connect"\nexit 7\n'
@@ -434,6 +601,23 @@ def test_more_than_two_heals_are_not_had_by_way_of_a_follow_up(workspace: Worksp
     (healing.root / "scripts/job.sh").write_text("#!/bin/sh\nexit 3\n")
     healing.tick()
     assert len(healing.prompts) == 2 and healing.state() == "suspended"
+
+
+def test_a_second_heal_in_a_follow_up_is_told_of_the_first_and_both_are_counted(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    healing = Healing(workspace, f'echo "# try $CALL" >> scripts/job.sh; {says(cause="guess")}', telegram=telegram)
+    script = '#!/bin/sh\n[ "$TICKDOWN_ATTEMPT" = 1 ] && exit 3\necho "curl: (7) Failed to connect"\nexit 7\n'
+    (healing.root / "scripts/job.sh").write_text(script)
+    healing.tick()
+    workspace.sql("UPDATE tasks SET retry_at = '2026-01-01T00:00:00.000Z'")
+    (healing.root / "scripts/job.sh").write_text("#!/bin/sh\nexit 5\n")
+    healing.tick()
+    second = healing.prompts[1]
+    assert "A repair was tried before: it said fixed, cause: guess; it changed scripts/job.sh" in second
+    assert "Failed to connect" in second and "exit code 5" in second
+    assert "job is suspended after 2 heals" in telegram.texts[-1] and "Heal 2: " in telegram.texts[-1]
+    assert "2 heals did not help" in workspace.cli("history").stdout
 
 
 # --- probation -------------------------------------------------------------------------------------------------------
@@ -465,6 +649,76 @@ def test_an_edit_of_a_person_since_the_heal_is_not_lost_when_probation_fails(wor
     assert healing.tick()["status"] == "failed"
     assert healing.file("scripts/job.sh") == mine and healing.state() == "suspended"
     assert "edited since the heal: scripts/job.sh" in healing.tickets()[0]["body"]
+
+
+def test_a_damaged_copy_is_never_written_over_a_file(workspace: Workspace) -> None:
+    healing = healed(workspace)
+    run_id = workspace.last_run("job")["run_id"]
+    (copy,) = (path for path in (healing.root / "state/heals").glob("*/before/*") if path.name != "manifest.json")
+    copy.write_text("#!/bin/sh\necho evil\n")
+    told = workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
+    assert "the copy of scripts/job.sh in" in told and "is damaged" in told
+    (healing.root / "data/input.txt").rename(healing.root / "data/gone.txt")
+    assert healing.tick()["status"] == "failed"
+    assert healing.file("scripts/job.sh") == FIXED and healing.state() == "suspended"
+    assert "is still there: the copy of scripts/job.sh" in healing.tickets()[0]["body"]
+
+
+def test_a_later_healer_may_not_touch_what_a_heal_on_probation_would_be_restored_from(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}")
+    run_id = healing.tick()["run_id"]
+    evil = "for file in state/heals/*/before/*; do echo evil > $file; done; rm -r state/heals/*/after"
+    healing.script(f"{evil}; {says()}")
+    workspace.task("second", "exit 3", schedule="1h")
+    workspace.tick()
+    problem = next(line["problem"] for line in healing.audit() if line["task"] == "second")
+    assert "changed state/heals/" in problem and "removed state/heals/" in problem
+    workspace.cli("heal", "job", "--undo", run_id)
+    assert healing.file("scripts/job.sh") == BROKEN
+
+
+EDIT_TASK = "sed -i 's|^command: .*|command: cat data/input.txt|' tasks/job.md"
+
+
+def test_a_pause_since_the_heal_does_not_keep_it_from_being_undone(workspace: Workspace) -> None:
+    healing = healed(workspace, f"{EDIT_TASK}; {says()}")
+    workspace.cli("pause", "job")
+    (healing.root / "data/input.txt").unlink()
+    workspace.cli("run", "job", code=1)
+    assert healing.file("tasks/job.md") == SUSPENDED_TASK and healing.state() == "suspended"
+    assert "was on probation and is undone: tasks/job.md" in healing.tickets()[0]["body"]
+    assert workspace.sql("SELECT status FROM heals") == [("restored",)]
+
+
+def test_a_heal_that_is_still_there_after_its_probation_is_not_called_restored(workspace: Workspace) -> None:
+    healing = healed(workspace, f"{EDIT_TASK}; {says()}")
+    run_id = workspace.last_run("job")["run_id"]
+    task = healing.file("tasks/job.md").replace("id: job\n", "id: job\ntitle: Mine\n")
+    workspace.write_task("job", task)
+    (healing.root / "data/input.txt").unlink()
+    assert healing.tick()["status"] == "failed" and healing.state() == "suspended"
+    assert "is still there: edited since the heal: tasks/job.md" in healing.tickets()[0]["body"]
+    assert f"heal 1 of run {run_id}" in (shown := workspace.cli("heal", "job", "--diff", run_id).stdout)
+    assert ": kept" in shown and workspace.json("show", "job")["probation"] is None
+    assert "edited since the heal" in workspace.cli("heal", "job", "--undo", run_id, code=1).stderr
+    workspace.write_task("job", healing.file("tasks/job.md").replace("title: Mine\n", ""))
+    workspace.cli("heal", "job", "--undo", run_id)
+    assert healing.file("tasks/job.md") == SUSPENDED_TASK
+
+
+def test_the_heal_of_a_one_shot_can_be_undone_though_its_file_says_completed(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{EDIT_TASK}; {says()}")
+    original = TASK.replace("schedule: 1h   # every hour", "schedule: in 1 hour")
+    workspace.write_task("job", original)
+    workspace.tick()
+    workspace.sql("UPDATE tasks SET anchored_at = strftime('%Y-%m-%dT%H:%M:%fZ', anchored_at, '-90 minutes')")
+    workspace.move_back("job", "-90 minutes")
+    run = healing.tick()
+    assert run["status"] == "success" and "disabled_reason: completed" in healing.file("tasks/job.md")
+    workspace.cli("heal", "job", "--undo", run["run_id"])
+    assert healing.file("tasks/job.md") == original.replace(
+        "tags: [a, b]\n", "tags: [a, b]\nenabled: false\ndisabled_reason: completed\n"
+    )
 
 
 def test_three_clean_runs_end_the_probation_and_healing_begins_anew(workspace: Workspace) -> None:
@@ -510,6 +764,49 @@ def test_heals_per_day_is_over_all_tasks(workspace: Workspace) -> None:
     workspace.tick()
     assert len(healing.prompts) == 1
     assert workspace.sql("SELECT COUNT(*) FROM heals") == [(1,)]
+
+
+def test_much_data_does_not_use_up_the_room_for_small_files(workspace: Workspace) -> None:
+    healing = Healing(
+        workspace, f"{FIX}; echo evil > scripts/helper.sh; echo evil > tasks/team/prod/victim.md; {says()}"
+    )
+    for number in range(23):
+        with (healing.root / f"data/{number}.bin").open("wb") as file:
+            file.truncate(4 * 1024 * 1024)
+    victim = healing.root / "tasks/team/prod/victim.md"
+    victim.parent.mkdir(parents=True)
+    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+
+
+def test_many_files_do_not_use_up_the_room_for_what_is_never_edited(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}; echo evil > tasks/team/prod/victim.md; {says()}")
+    workspace.scheduler = program_with(healing.outside / "program", MOST_WATCHED=600)
+    for number in range(600):
+        (healing.root / f"data/{number}").touch()
+    victim = healing.root / "tasks/team/prod/victim.md"
+    victim.parent.mkdir(parents=True)
+    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+    assert "not watched, too much in it: data" in healing.audit()[0]["problem"]
+
+
+@pytest.mark.parametrize("limits", [{"MOST_WATCHED": 50}, {"MOST_KEPT": 2000}])
+def test_where_what_is_never_edited_can_not_be_watched_nobody_is_healed(
+    workspace: Workspace, limits: dict[str, int]
+) -> None:
+    healing = Healing(workspace, f"{FIX}; {says()}")
+    workspace.scheduler = program_with(healing.outside / "program", **limits)
+    run = healing.tick()
+    assert (run["status"], healing.prompts, healing.state()) == ("failed", [], "active")
+    log = workspace.log_text(workspace.last_run("job"))
+    assert "there is too much to watch, of what no healer may change: " in log
+    assert "not healed: what it may touch could not be saved first" in log
+    assert workspace.json("show", "job")["failures"] == 1, "as if there were no healer"
 
 
 def test_heals_come_one_at_a_time(workspace: Workspace) -> None:

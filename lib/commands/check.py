@@ -19,7 +19,7 @@ from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
 from lib.cron import Cron, notes_between
 from lib.errors import Exit, TickdownError
-from lib.guard import scope_of
+from lib.guard import Surrounds, scope_of
 from lib.heal import surrounds_of
 from lib.idle import OUTAGE_AFTER
 from lib.model import FAILURES, RunStatus, TicketKind
@@ -55,7 +55,8 @@ def validate(app: App, screen: Screen, paths: list[str], settings_problems: list
     problems = [(file.path, problem) for file in files for problem in file.problems]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _surroundings_warnings(app, task)]
     problems += [(task.path, problem) for task in catalog.tasks for problem in _clock_warnings(task, now)]
-    problems += [(task.path, problem) for task in catalog.tasks for problem in _agent_warnings(app, task)]
+    around = surrounds_of(app.workspace, app.settings, app.database_path())
+    problems += [(task.path, problem) for task in catalog.tasks for problem in _agent_warnings(app, task, around)]
     problems += list(_duplicates(catalog))
     problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
     problems += [(path, _NOT_ENTERED) for path in ([] if paths else _linked_folders(app.workspace))]
@@ -165,12 +166,11 @@ _UNGUARDED = (
 _BY_PATH = "claude by its path: it is not looked for on the PATH"
 
 
-def _agent_warnings(app: App, task: Task) -> Iterator[Problem]:
+def _agent_warnings(app: App, task: Task, around: Surrounds) -> Iterator[Problem]:
     """Agents that nothing here can keep apart from interactive sessions, and files that no healer will edit."""
     line = task.lines.get("command", 1)
     if task.agent is None and (words := _unguarded(task.command)) is not None:
         yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
-    around = surrounds_of(app.workspace, app.settings, app.database_path())
     for name, reason in scope_of(task, app.workspace, None, around).refused if task.heal_paths else ():
         if name in task.heal_paths:
             yield Problem(

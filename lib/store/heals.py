@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Iterable
 from datetime import datetime
 
 from lib.instants import from_store, to_store
@@ -55,7 +56,8 @@ def of_run(db: Database, run_id: str) -> list[HealRow]:
 
 
 def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealStatus.UNDONE) -> None:
-    """The heals of a run were taken back: the task is not on probation for them any more."""
+    """The heals of a run were taken back, or can't be (then they are still `kept`): the task is not on probation for them
+    any more."""
     with db.transaction() as connection:
         connection.execute(
             "UPDATE heals SET status = ? WHERE run_id = ? AND status = ?", (status, run_id, HealStatus.KEPT)
@@ -65,6 +67,35 @@ def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealSta
             " WHERE id = ? AND probation_run = ?",
             (task_id, run_id),
         )
+
+
+def counted_since(db: Database, moment: datetime) -> list[HealRow]:
+    """The rows behind the limits."""
+    return [_row(row) for row in db.all("SELECT * FROM heals WHERE started_at >= ?", to_store(moment))]
+
+
+def count_again(db: Database, counted: Iterable[HealRow], since: datetime) -> int:
+    """Put rows back that are gone or say something else than they did; how many. Older ones than `since` may have gone."""
+    with db.transaction() as connection:
+        found = {tuple(row) for row in connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals")}
+        wrong = [row for row in counted if row.started_at >= since and _what_counts(row) not in found]
+        for row in wrong:
+            connection.execute(
+                "INSERT INTO heals (run_id, attempt, task_id, started_at, status, signature) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET task_id = excluded.task_id, started_at = excluded.started_at",
+                (*_what_counts(row), row.status, row.signature),
+            )
+            record(connection, row)
+    return len(wrong)
+
+
+def _what_counts(row: HealRow) -> tuple[str, int, str, str]:
+    return row.run_id, row.attempt, row.task_id, to_store(row.started_at)
+
+
+def on_probation(db: Database) -> list[str]:
+    """The runs whose heals may still have to be taken back."""
+    return [row["run"] for row in db.all("SELECT probation_run AS run FROM tasks WHERE probation_run IS NOT NULL")]
 
 
 def _row(row: sqlite3.Row) -> HealRow:
@@ -121,14 +152,14 @@ def is_healed_now(db: Database, task_id: str) -> bool:
     return row is not None
 
 
-def of_chain(db: Database, run_id: str | None) -> int:
-    """Heals of the run that another follows, and of those before it: all of one occurrence."""
-    row = db.one(
+def of_chain(db: Database, run_id: str | None) -> list[HealRow]:
+    """Heals of a run and of those that it follows: all of one occurrence, in their order."""
+    rows = db.all(
         "WITH RECURSIVE chain (run_id) AS (SELECT ? UNION SELECT follows FROM task_runs JOIN chain USING (run_id)"
-        " WHERE follows IS NOT NULL) SELECT COUNT(*) AS used FROM heals JOIN chain USING (run_id)",
+        " WHERE follows IS NOT NULL) SELECT heals.* FROM heals JOIN chain USING (run_id) ORDER BY started_at, attempt",
         run_id,
     )
-    return int(row["used"]) if row is not None else 0
+    return [_row(row) for row in rows]
 
 
 def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
