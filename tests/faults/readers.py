@@ -26,7 +26,7 @@ from lib.parsed import task_from_text, task_to_text
 from lib.phrases import read_moment
 from lib.redact import Redactor
 from lib.schedule import next_after, parse_schedule
-from lib.store.outbox import Outgoing
+from lib.store.outbox import LONGEST_WAIT, Outgoing
 from lib.task import Surroundings, parse_task
 from lib.taskfile import edited
 from lib.terminal import PrintableStream, escaped, one_line, printable
@@ -183,7 +183,7 @@ def telegram(data: bytes) -> None:
         except SendError as error:
             str(error).encode()
             nasty.shown_safely(str(error))
-            assert error.wait is None or timedelta(0) < error.wait <= timedelta(hours=1)
+            assert error.wait is None or timedelta(0) < error.wait <= LONGEST_WAIT
 
 
 def messages(data: bytes) -> None:
