@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import shutil
@@ -90,6 +91,7 @@ def small_disk(workspace: Workspace, kib: int) -> Iterator[None]:
         workspace.kill_everything()  # nobody may keep it busy
         raise
     finally:
+        gc.collect()  # a connection of this process that nobody uses any more would keep the disk busy
         wait_for(lambda: subprocess.run(["umount", str(folder)], capture_output=True).returncode == 0, "the unmounting")
 
 
