@@ -159,7 +159,7 @@ def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | 
         often = f", {verdict.failures} runs in a row" if verdict.failures > 1 else ""
         lines.append(f"Failing since {clock_text(since, task)}{often}.")
     if tried.retries and outcome.error_class is ErrorClass.TRANSIENT:
-        lines.append(f"It was tried again {tried.retries} time{'s' * (tried.retries > 1)} before anybody was told.")
+        lines.append(f"It was tried again {tried.retries} time{'s' * (tried.retries > 1)} before this.")
     lines += [f"Heal {number}: {heal_note(row)}" for number, row in enumerate(tried.heals, 1)]
     if tried.probation:
         lines.append(tried.probation)

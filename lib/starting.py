@@ -323,5 +323,5 @@ def _let_go(candidates: list[Candidate]) -> None:
 def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:
     """By the oldest occurrence that the start stands for: who comes every minute and waits longest must not always be last."""
     missed = queued.decision.plan.missed
-    since = min(missed.first, queued.occurrence.at) if missed is not None else queued.occurrence.at
+    since = missed.first if missed is not None else queued.occurrence.at
     return since, -queued.decision.task.priority, queued.occurrence.task_id

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ settings.register_profile(
     "tickdown", deadline=None, derandomize=True, max_examples=60, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("tickdown")
+
+needs_faketime = pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
 
 
 @pytest.fixture

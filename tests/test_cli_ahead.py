@@ -6,13 +6,13 @@ import json
 import os
 import pty
 import re
-import shutil
 import subprocess
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from tests.conftest import needs_faketime
 from tests.helpers import PATIENCE, Gate, Workspace, half_past
 
 
@@ -69,11 +69,11 @@ def test_next_of_one_task_goes_as_far_as_asked(workspace: Workspace) -> None:
 
 
 def tick_at(workspace: Workspace, now: str) -> None:
-    command = ["faketime", now, *workspace.argv("tick")]
-    subprocess.run(command, env=workspace.environment, check=True, capture_output=True, timeout=PATIENCE * 3)
+    workspace.prefix = ["faketime", now]
+    workspace.tick()
 
 
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+@needs_faketime
 @pytest.mark.parametrize(
     ("edited", "runs"),
     [("0 12 * * 1-5", 1), ("0  12 * * *", 1), ("30 11 * * *", 0), ("58 11 * * *", 0), ("*/2 * * * *", 1)],
@@ -86,7 +86,7 @@ def test_an_edit_in_the_minute_before_loses_no_occurrence(workspace: Workspace, 
     assert len(workspace.rows("noon")) == runs
 
 
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+@needs_faketime
 def test_another_schedule_does_not_forget_a_retry_that_is_to_come(workspace: Workspace) -> None:
     workspace.task("job", "exit 1", schedule="0 12 * * *", retry=1, retry_delay="5m")
     tick_at(workspace, "2026-03-02 11:59:01")
@@ -98,7 +98,7 @@ def test_another_schedule_does_not_forget_a_retry_that_is_to_come(workspace: Wor
     assert workspace.sql("SELECT failures FROM tasks") == [(1,)] and len(workspace.rows("job")) == 2
 
 
-@pytest.mark.skipif(shutil.which("faketime") is None, reason="needs faketime")
+@needs_faketime
 @pytest.mark.parametrize(
     ("schedule", "now", "expected", "note"),
     [

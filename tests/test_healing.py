@@ -766,6 +766,16 @@ def test_heals_per_day_is_over_all_tasks(workspace: Workspace) -> None:
     assert workspace.sql("SELECT COUNT(*) FROM heals") == [(1,)]
 
 
+def the_victim_is_put_back(healing: Healing) -> None:
+    """Another task, far down, that the healer of a tick edits."""
+    victim = healing.root / "tasks/team/prod/victim.md"
+    victim.parent.mkdir(parents=True)
+    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
+    healing.before = healing.tree()
+    assert healing.tick()["status"] == "failed"
+    suspended(healing)
+
+
 def test_much_data_does_not_use_up_the_room_for_small_files(workspace: Workspace) -> None:
     healing = Healing(
         workspace, f"{FIX}; echo evil > scripts/helper.sh; echo evil > tasks/team/prod/victim.md; {says()}"
@@ -773,12 +783,7 @@ def test_much_data_does_not_use_up_the_room_for_small_files(workspace: Workspace
     for number in range(23):
         with (healing.root / f"data/{number}.bin").open("wb") as file:
             file.truncate(4 * 1024 * 1024)
-    victim = healing.root / "tasks/team/prod/victim.md"
-    victim.parent.mkdir(parents=True)
-    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
-    healing.before = healing.tree()
-    assert healing.tick()["status"] == "failed"
-    suspended(healing)
+    the_victim_is_put_back(healing)
 
 
 def test_many_files_do_not_use_up_the_room_for_what_is_never_edited(workspace: Workspace) -> None:
@@ -786,12 +791,7 @@ def test_many_files_do_not_use_up_the_room_for_what_is_never_edited(workspace: W
     workspace.scheduler = program_with(healing.outside / "program", MOST_WATCHED=600)
     for number in range(600):
         (healing.root / f"data/{number}").touch()
-    victim = healing.root / "tasks/team/prod/victim.md"
-    victim.parent.mkdir(parents=True)
-    victim.write_text(TASK.replace("id: job", "id: victim").replace("schedule: 1h ", "schedule: manual "))
-    healing.before = healing.tree()
-    assert healing.tick()["status"] == "failed"
-    suspended(healing)
+    the_victim_is_put_back(healing)
     assert "not watched, too much in it: data" in healing.audit()[0]["problem"]
 
 

@@ -22,7 +22,7 @@ from lib.execute import Execution
 from lib.governor import Plan, is_spent, state_of
 from lib.lock import TaskLock, read_holder
 from lib.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
-from lib.process import is_alive
+from lib.process import is_alive, stop_writing_to
 from lib.records import replace
 from lib.recover import recover
 from lib.runners import CannotRun, Place, prepare
@@ -83,7 +83,7 @@ def _teller(screen: Screen) -> Callable[[str], None]:
             sys.stdout.flush()
         except OSError:
             # The reader left or the terminal was closed; the tasks still need their supervisor.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            stop_writing_to(sys.stdout)
 
     return tell
 
