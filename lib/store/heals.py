@@ -163,9 +163,11 @@ def of_chain(db: Database, run_id: str | None) -> list[HealRow]:
 
 
 def others_at_work(db: Database, run_id: str, since: datetime) -> bool:
-    """Whether another task was really running at any time since; not one that waits, or is healed itself."""
+    """Whether another task was really running at any time since; not one that waits, or is healed itself. There is no index
+    for it, which every attempt would pay for; the newest are looked at first."""
     row = db.one(
-        "SELECT 1 FROM attempts WHERE run_id <> ? AND rung <> 'heal' AND (status = 'running' OR finished_at >= ?) LIMIT 1",
+        "SELECT 1 FROM attempts WHERE run_id <> ? AND rung <> 'heal' AND (status = 'running' OR finished_at >= ?)"
+        " ORDER BY run_id DESC LIMIT 1",
         run_id,
         to_store(since),
     )

@@ -63,6 +63,16 @@ class NewRun:
     rung: Rung = Rung.RUN
 
 
+class Going:
+    """What goes on while claims are made: known to all claims of one transaction, and read once for them."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.tasks = {
+            row[0].lower() for row in connection.execute("SELECT task_id FROM task_runs WHERE status = 'running'")
+        }
+        self.has_hints = connection.execute("SELECT 1 FROM hints LIMIT 1").fetchone() is not None
+
+
 def claim(
     db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, group_limit: int | None = None,
     missed: Unrun | None = None, missed_source: Source | None = None, next_boot_id: str | None = None,
@@ -75,27 +85,22 @@ def claim(
     """
     with db.transaction() as connection:
         return claim_in(
-            connection, new, facts, now, limit=limit, group_limit=group_limit, missed=missed,
+            connection, Going(connection), new, facts, now, limit=limit, group_limit=group_limit, missed=missed,
             missed_source=missed_source, next_boot_id=next_boot_id,
         )  # fmt: skip
 
 
 def claim_in(
-    connection: sqlite3.Connection, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
+    connection: sqlite3.Connection, going: Going, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
     group_limit: int | None = None, missed: Unrun | None = None, missed_source: Source | None = None,
     next_boot_id: str | None = None,
 ) -> Claim:  # fmt: skip
     """The same, as a part of the caller's transaction."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
-    runs_now, running, is_hinted = connection.execute(
-        "SELECT EXISTS (SELECT 1 FROM task_runs WHERE task_id = :id AND status = 'running'),"
-        " (SELECT COUNT(*) FROM task_runs WHERE status = 'running'), EXISTS (SELECT 1 FROM hints WHERE task_id = :id)",
-        {"id": occurrence.task_id},
-    ).fetchone()
-    if runs_now:
+    if occurrence.task_id.lower() in going.tasks:
         return Claim.LOST
-    if limit is not None and running >= limit:
+    if limit is not None and len(going.tasks) >= limit:
         return Claim.AT_CAPACITY
     if group_limit is not None:
         (running,) = connection.execute(
@@ -105,7 +110,7 @@ def claim_in(
             return Claim.GROUP_FULL
     if regular and not _take_up(connection, facts, occurrence, next_boot_id):
         return Claim.LOST
-    if regular and is_hinted and occurrence.source is not Source.RETRY:
+    if regular and going.has_hints and occurrence.source is not Source.RETRY:
         # A moment that a hint asked for is met by any run that starts from then on.
         connection.execute(
             "DELETE FROM hints WHERE task_id = ? AND kind = 'one-shot' AND at <= ?", (facts.task_id, stamp)
@@ -133,6 +138,7 @@ def claim_in(
             )
         return Claim.LOST
     _insert_attempt(connection, new.run_id, 1, new.rung, now)
+    going.tasks.add(occurrence.task_id.lower())
     return Claim.WON
 
 

@@ -341,4 +341,9 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX tickets_open;
     CREATE UNIQUE INDEX tickets_open ON tickets (task_id, kind, destination) WHERE closed_at IS NULL;
     """,
+    """
+    -- Every attempt had to be written into these, twice, for a question that only the end of a heal asks.
+    DROP INDEX attempts_running;
+    DROP INDEX attempts_by_end;
+    """,
 )
