@@ -40,14 +40,19 @@ class Cron:
     # week were both given without a `*`.
     days: tuple[str, ...]
     follows_elapsed_time: bool
-    # Minute, hour, day of month, month, weekday as lists of what matches; `*` stands for every day.
-    parts: tuple[tuple[str, ...], ...] = ()
+    # Minute, hour, day of month, month, weekday as lists of what matches; `*` stands for every day. One text: there are
+    # thousands of them, which are read, compared and hashed.
+    fields: str = ""
     both_days: bool = True  # a day of month and a weekday must both match
+
+    @property
+    def parts(self) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(values.split(",")) for values in self.fields.split())
 
     def next_clock_time(self, clock: datetime) -> datetime:
         """The first match strictly after a clock time. Knows nothing of zones."""
         midnight = clock.replace(hour=0, minute=0, second=0, microsecond=0)
-        times, days = _times_of_day(*self.parts[:2]), self.days
+        times, days = _times_of_day(self.fields), self.days
         day = _first_day(days, midnight)
         if day == midnight:
             later = bisect_right(times, clock - midnight)
@@ -83,7 +88,7 @@ def parse_cron(line: str, text: str, task_id: str, zone: tzinfo) -> Cron:
     meaning = _meaning(line, task_id if "h" in line.lower() else "")
     if not meaning.days:
         raise ScheduleError(f"{text!r} never happens: no month of it has such a day of month")
-    return Cron(text, zone, meaning.days, meaning.follows_elapsed_time, meaning.parts, meaning.both_days)
+    return Cron(text, zone, meaning.days, meaning.follows_elapsed_time, meaning.fields, meaning.both_days)
 
 
 @lru_cache(maxsize=4096)
@@ -107,7 +112,7 @@ def _meaning(line: str, task_id: str) -> Cron:
         zone=UTC,
         days=tuple(filter(_ever_matches, candidates)),
         follows_elapsed_time=words[0].startswith("*") or words[1].startswith("*"),
-        parts=tuple(parsed),
+        fields=" ".join(map(",".join, parsed)),
         both_days=both_days,
     )
 
@@ -282,7 +287,7 @@ def _by_day(cron: Cron, after: datetime, until: datetime) -> Iterator[tuple[date
 def _matching_days(cron: Cron, start: datetime, end: datetime) -> Iterator[tuple[datetime, list[timedelta]]]:
     """Each day of a window of clock times, without its end, that has matches, with those. The rules of cron make every
     matching day have all times of the day."""
-    times = _times_of_day(*cron.parts[:2])
+    times = _times_of_day(cron.fields)
     clock = start
     while clock < end and (found := cron.next_clock_time(clock - _SECOND)) < end:
         midnight = found.replace(hour=0, minute=0, second=0)
@@ -291,7 +296,8 @@ def _matching_days(cron: Cron, start: datetime, end: datetime) -> Iterator[tuple
 
 
 @lru_cache(maxsize=4096)
-def _times_of_day(minutes: tuple[str, ...], hours: tuple[str, ...]) -> list[timedelta]:
+def _times_of_day(fields: str) -> list[timedelta]:
+    minutes, hours, *_ = (values.split(",") for values in fields.split())
     return [timedelta(hours=int(hour), minutes=int(minute)) for hour in hours for minute in minutes]
 
 

@@ -61,7 +61,7 @@ def _duration_in(value: int) -> timedelta:
 def _write_schedule(schedule: Schedule) -> list[Any]:
     match schedule:
         case Cron():
-            return ["cron", schedule.text, schedule.days, schedule.follows_elapsed_time, schedule.parts,
+            return ["cron", schedule.text, schedule.days, schedule.follows_elapsed_time, schedule.fields,
                     schedule.both_days]  # fmt: skip
         case Interval():
             return ["interval", schedule.text, _duration_out(schedule.every)]
@@ -79,8 +79,8 @@ def _read_schedule(values: list[Any], zone: Any) -> Schedule:
     kind, text, *rest = values
     match kind:
         case "cron":
-            days, elapsed, parts, both_days = rest
-            return Cron(text, zone, tuple(days), elapsed, tuple(map(tuple, parts)), both_days)
+            days, elapsed, fields, both_days = rest
+            return Cron(text, zone, tuple(days), elapsed, fields, both_days)
         case "interval":
             return Interval(text, _duration_in(rest[0]))
         case "once":
