@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lib.catalog import Catalog, TaskFile, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
-from lib.config import Settings, load_settings
+from lib.config import Settings, load_settings, remember
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
@@ -102,6 +102,7 @@ def leave_shortcut(context: Context) -> None:
     root, settings = context.workspace.root, context.settings
     path = Path(shortcut_path(str(root)))
     try:
+        remember(context.workspace, settings)
         if settings.config.ping_url:
             path.unlink(missing_ok=True)
             return

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import time, timedelta
 from pathlib import Path
 
+from lib import VERSION
 from lib.agents import PRESETS, Agent, Format
 from lib.blackout import Blackout
 from lib.errors import Exit, TickdownError
@@ -14,8 +15,28 @@ from lib.idle import basis, outside
 from lib.near import suggestion
 from lib.records import field, record, replace
 from lib.task import NOT_YET, RUNNERS, Surroundings, as_amount, read_blackouts, valid_id
-from lib.workspace import UnsafeFile, Workspace, fill, parse_env, read_settings_file, variables_in
-from lib.yamltree import Fields, Node, Problem, YamlError, as_text, as_whole, first_few, parse_yaml
+from lib.workspace import (
+    PRIVATE_FILE,
+    UnsafeFile,
+    Workspace,
+    fill,
+    parse_env,
+    read_settings_file,
+    replace_file,
+    variables_in,
+)
+from lib.yamltree import (
+    Fields,
+    Node,
+    Problem,
+    YamlError,
+    as_text,
+    as_whole,
+    first_few,
+    parse_yaml,
+    tree_from_text,
+    tree_to_text,
+)
 from lib.zones import UnknownZone, get_zone
 
 KEYS = (
@@ -84,6 +105,7 @@ class Settings:
     env_file: Mapping[str, str]
     variables: tuple[str, ...] = ()  # that config.yaml refers to
     basis: str = ""  # a digest of all this and of what else the task files depend on
+    unremembered: str = ""  # the text of config.yaml, if no tick has left its tree yet
 
 
 class SettingsError(TickdownError):
@@ -104,10 +126,12 @@ def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) 
     lines += [f".env:{number}: {message}" for number, message in env_problems]
     environment = {**from_file, **process_environment}
     text = _text_of(workspace.config_file, lines)
-    config, problems = parse_config(text, environment)
+    tree = _remembered(workspace, text) if text.strip() else None
+    config, problems = parse_config(text, environment, tree)
     lines += [problem.at("config.yaml") for problem in problems]
     variables = variables_in(text)
-    settings = Settings(config, environment, from_file, variables, basis(seen, variables))
+    unremembered = text if tree is None else ""
+    settings = Settings(config, environment, from_file, variables, basis(seen, variables), unremembered)
     if lines:
         raise SettingsError(lines, settings)
     return settings
@@ -121,10 +145,33 @@ def _text_of(path: Path, lines: list[str]) -> str:
         return ""
 
 
-def parse_config(text: str, environment: Mapping[str, str]) -> tuple[Config, list[Problem]]:
-    """The configuration, with the default for whatever is wrong, and what is wrong."""
+def remember(workspace: Workspace, settings: Settings) -> None:
+    """Leave the tree of config.yaml for the next tick: loading the parser takes longer than most of what a tick does."""
+    text = settings.unremembered
+    if text.strip():
+        tree = tree_to_text(parse_yaml(text))
+        replace_file(workspace.config_tree, f"{_head_of(text)}{tree}".encode(), PRIVATE_FILE)
+
+
+def _remembered(workspace: Workspace, text: str) -> Node | None:
+    """The tree of this very text, by this version."""
     try:
-        root = parse_yaml(text) if text.strip() else Node("map", 1, 0)
+        found = workspace.config_tree.read_bytes().decode()
+        head = _head_of(text)
+        return tree_from_text(found.removeprefix(head)) if found.startswith(head) else None
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None  # not there yet, or spoilt
+
+
+def _head_of(text: str) -> str:
+    return f"{VERSION} {len(text)}\n{text}\n"
+
+
+def parse_config(text: str, environment: Mapping[str, str], tree: Node | None = None) -> tuple[Config, list[Problem]]:
+    """The configuration, with the default for whatever is wrong, and what is wrong. `tree` is that of the text, where it is
+    known already."""
+    try:
+        root = tree or (parse_yaml(text) if text.strip() else Node("map", 1, 0))
     except YamlError as error:
         return Config(), [error.problem]
     problems: list[Problem] = []

@@ -55,6 +55,10 @@ class Workspace:
         return self.root / "config.yaml"
 
     @cached_property
+    def config_tree(self) -> Path:
+        return self.state / "config"
+
+    @cached_property
     def env_file(self) -> Path:
         return self.root / ".env"
 

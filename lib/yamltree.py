@@ -149,6 +149,34 @@ def _build(loader: Any) -> Node:
             stack[-1] = (parent, None)
 
 
+def tree_to_text(root: Node) -> str:
+    """For whoever will want the tree again, and the parser not."""
+    import json
+
+    return json.dumps(_plain(root))
+
+
+def tree_from_text(text: str) -> Node:
+    """ValueError or TypeError if it is not such a tree."""
+    import json
+
+    return _from_plain(json.loads(text))
+
+
+def _plain(node: Node) -> list[Any]:
+    entries = [[_plain(node.keys[name]), _plain(value)] for name, value in node.entries.items()]
+    items = [_plain(item) for item in node.items]
+    return [node.kind, node.line, node.start, node.end, node.value, node.text, node.flow, items, entries]
+
+
+def _from_plain(values: list[Any]) -> Node:
+    kind, line, start, end, value, text, flow, items, entries = values
+    keys = [_from_plain(key) for key, _ in entries]
+    named = {key.text: _from_plain(node) for key, (_, node) in zip(keys, entries, strict=True)}
+    by_name = {key.text: key for key in keys}
+    return Node(kind, line, start, end, value, text, list(map(_from_plain, items)), named, by_name, flow)
+
+
 @cache
 def _resolve() -> Callable[[str, tuple[bool, bool]], str]:
     import yaml

@@ -104,7 +104,7 @@ def test_a_run_that_simply_succeeds_costs_few_statements(workspace: Workspace) -
     about = [one for one in asked if "'plain'" in one or run_id in one]
     # A trigger is traced as what has fired it once more.
     once = [one for one, before in zip(about, ["", *about], strict=False) if one != before]
-    assert len(once) <= 9, once  # four for its claim, four for its end, one for when to look again
+    assert len(once) <= 8, once  # three for its claim, four for its end, one for when to look again
 
 
 def test_one_changed_file_costs_one_file(workspace: Workspace) -> None:
@@ -272,6 +272,40 @@ def test_changed_settings_are_noticed(settled: Workspace, name: str) -> None:
     assert not is_idle(settled)
     path.unlink()
     assert not is_idle(settled)
+
+
+def test_the_parser_of_a_configuration_that_did_not_change_is_not_loaded(workspace: Workspace) -> None:
+    """Whatever its line endings are, and unless what is remembered of it is spoilt."""
+
+    def loads_yaml() -> bool:
+        workspace.move_back("a", "-1 minutes")
+        asked = probe(workspace, "tick")
+        assert asked["code"] == 0
+        return "yaml" in asked["modules"]
+
+    workspace.task("a", schedule="* * * * *", group="gpu")
+    (workspace.root / "config.yaml").write_bytes(b"max_concurrent: 3\r\ngroups: {gpu: 1}  # one\r\n")
+    workspace.tick()
+    assert not loads_yaml()
+    remembered = workspace.root / "state" / "config"
+    head, tree = remembered.read_bytes().rsplit(b"\n", 1)
+    for spoilt in (b"", b"\xff\xfe", head + b"\n" + b"[" * 100_000, head + b"\n" + tree[:-9], head + b"\n[1, 2]"):
+        remembered.write_bytes(spoilt)
+        assert loads_yaml()
+        assert not loads_yaml()
+    assert remembered.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_configuration_of_the_same_size_and_time_is_another_one(workspace: Workspace) -> None:
+    workspace.task("a", schedule="* * * * *")
+    workspace.config("max_concurrent: 3\n")
+    workspace.tick()
+    path = workspace.root / "config.yaml"
+    before = path.stat()
+    path.write_text("max_concurrent: x\n")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    done = workspace.tick(code=2)
+    assert "config.yaml:1: max_concurrent: 'x' is not" in done.stdout + done.stderr
 
 
 def test_a_variable_that_the_configuration_refers_to_is_noticed(settled: Workspace) -> None:
