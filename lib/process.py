@@ -271,6 +271,9 @@ def widen(pipe: int) -> None:
         pass  # over the user's pipe quota
 
 
+_ALL_SIGNALS = tuple(signal.valid_signals())
+
+
 def _spawn(
     argv: Sequence[str], cwd: Path, environment: Mapping[str, str], stdin: bytes | None, stdout: int, stderr: int
 ) -> int:
@@ -291,7 +294,7 @@ def _spawn(
         os.chdir(cwd)
         return os.posix_spawn(
             program, list(argv), environment, file_actions=actions, setsid=True,
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them; tasks must not
+            setsigdef=_ALL_SIGNALS,  # Python ignores some, `nohup` others; tasks must not. Those left out cost more.
         )  # fmt: skip
     except OSError as error:
         if error.filename == program:  # whoever asked knows it by another name

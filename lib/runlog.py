@@ -24,7 +24,7 @@ class RunLog:
         except FileNotFoundError:
             make_dir(Path(os.path.dirname(path)))
             self._fd = private_opener(path, os.O_RDWR | os.O_CREAT)
-        self.size = os.fstat(self._fd).st_size
+        self.size = os.lseek(self._fd, 0, os.SEEK_END)
         self.dropped = 0
         self._tail_at = self.half  # where the part begins that may be cut
         self._recent = b""

@@ -80,12 +80,13 @@ def prepare(
         agent = place.settings.config.agents[task.agent]
         words = task.prompt if change is None or not change.prompt else f"{task.prompt}\n\n{change.prompt}"
         return agent_command(agent, Purpose.WORK, words, place, {**own, **run}, cwd, budget_usd)
-    filled = {**place.environment, **own, **run}
+    # As under cron: without it bash searches the system's users for whose it is, in every task.
+    filled = {"SHELL": _shell(), **place.environment, **own, **run}
     if task.request is not None:
         filled[REQUEST_VARIABLE] = json.dumps(_filled_request(task.request, filled))
         return Command([sys.executable, "-P", str(Path(__file__).with_name("http_call.py"))], cwd, filled)
     _guard_claude(filled, own, place)
-    argv = _shell(task.command) if task.run_as == "shell" else _script(task.command, cwd)
+    argv = _by_shell(task.command) if task.run_as == "shell" else _script(task.command, cwd)
     return Command(argv, cwd, filled)
 
 
@@ -259,15 +260,21 @@ def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
 def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, str]) -> Path:
     """The folder to run in; CannotRun if there is no such folder."""
     text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd
-    folder = workspace.root / os.path.expanduser(text) if text else workspace.root
+    if not text:
+        return workspace.root
+    folder = workspace.root / os.path.expanduser(text)
     if not os.path.isdir(folder):
         raise CannotRun(f"cwd: {folder} is not a folder")
     return folder
 
 
-def _shell(command: str) -> list[str]:
-    bash = _which("bash", os.environ.get("PATH", os.defpath))
-    return [bash, "--noprofile", "--norc", "-c", command] if bash else ["/bin/sh", "-c", command]
+def _shell() -> str:
+    return _which("bash", os.environ.get("PATH", os.defpath)) or "/bin/sh"
+
+
+def _by_shell(command: str) -> list[str]:
+    shell = _shell()
+    return [shell, "-c", command] if shell == "/bin/sh" else [shell, "--noprofile", "--norc", "-c", command]
 
 
 def _script(command: str, cwd: Path) -> list[str]:

@@ -69,6 +69,7 @@ class Queue:
         self._look_at_groups_again = 0.0
         self._last_start = 0.0  # of all that wait, on the monotonic clock
         supervisor.with_ends, supervisor.not_recorded = self._claim_beside, self._forget_claims
+        supervisor.is_awaited = self._waits_for_a_slot
 
     @property
     def is_empty(self) -> bool:
@@ -105,10 +106,11 @@ class Queue:
 
     def start_claimed(self) -> None:
         claimed, self.claimed = self.claimed, []
+        contained, now = self.supervisor.contained, datetime.now(UTC)
         for execution, rung in claimed:
-            self.supervisor.contained(execution, execution.start, rung, datetime.now(UTC), time.monotonic())
+            contained(execution, execution.start, rung, now, time.monotonic())
         for execution, _ in claimed:
-            self.supervisor.contained(execution, execution.announce)
+            contained(execution, execution.announce)
             self.supervisor.add(execution)
 
     def cancel_claimed(self) -> None:
@@ -129,6 +131,9 @@ class Queue:
         elif waits is Waits.FOR_A_SLOT and self.supervisor.jobs:
             moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
         return min(moments, default=None)
+
+    def _waits_for_a_slot(self) -> bool:
+        return bool(self.waiting) and self.waiting[0].ready_at <= time.monotonic() and self._free_slots() <= 0
 
     def _free_slots(self) -> int:
         return self.slots - sum(job.share if isinstance(job, Helper) else 1 for job in self.supervisor.jobs)
@@ -154,8 +159,9 @@ class Queue:
         if ready:
             try:
                 with self.context.db.transaction() as connection:
+                    going, now = runs.Going(connection), datetime.now(UTC)
                     for candidate in ready:
-                        self._claim_and_make(connection, candidate, left)
+                        self._claim_and_make(connection, going, candidate, left, now)
             except sqlite3.Error:
                 self._forget_claims()
                 _let_go(ready)
@@ -258,12 +264,19 @@ class Queue:
         self.context.log.warning("held", task_id=task.id, reason="its file was changed while a heal is going on")
         return True
 
-    def _claim_and_make(self, connection: sqlite3.Connection, candidate: Candidate, left: list[Queued]) -> None:
+    def _claim_and_make(
+        self,
+        connection: sqlite3.Connection,
+        going: runs.Going,
+        candidate: Candidate,
+        left: list[Queued],
+        now: datetime,
+    ) -> None:
         """What has to wait for a slot goes to those that are left."""
-        context, now, queued = self.context, datetime.now(UTC), candidate.queued
+        context, queued = self.context, candidate.queued
         task, occurrence = queued.decision.task, queued.occurrence
         new = new_run(context, task, occurrence, now, candidate.rung)
-        claim = self._claim(connection, queued, new, now)
+        claim = self._claim(connection, going, queued, new, now)
         if claim is not runs.Claim.WON:
             candidate.lock.release()
             if claim is not runs.Claim.LOST:
@@ -276,11 +289,13 @@ class Queue:
         execution = self._execution(queued, candidate.lock, new, uncommented=not candidate.commented)
         self.claimed.append((execution, candidate.rung))
 
-    def _claim(self, connection: sqlite3.Connection, queued: Queued, new: runs.NewRun, now: datetime) -> runs.Claim:
+    def _claim(
+        self, connection: sqlite3.Connection, going: runs.Going, queued: Queued, new: runs.NewRun, now: datetime
+    ) -> runs.Claim:
         decision, config = queued.decision, self.context.settings.config
         group_limit = config.groups.get(decision.task.group) if decision.task.group else None
         return runs.claim_in(
-            connection, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
+            connection, going, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
             missed=decision.plan.missed, missed_source=decision.plan.source,
             next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
         )  # fmt: skip
@@ -302,7 +317,7 @@ class Queue:
         context.log.error("not_started", task_id=task.id, error=str(error))
         new = new_run(context, task, occurrence, now)
         with context.db.transaction() as connection:
-            claim = self._claim(connection, queued, new, now)
+            claim = self._claim(connection, runs.Going(connection), queued, new, now)
         if claim is runs.Claim.WON:
             execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
             execution.not_started(error, now, time.monotonic())

@@ -24,6 +24,8 @@ SAME_SIGNAL_WITHIN = 2.0
 # While the database can't be written: how soon to try again, and how long after a signal to go on trying.
 TRY_AGAIN_AFTER = 1.0
 TRY_UNTIL = 60.0
+# Those that end within this time are recorded, and others started in their places, together.
+GATHER = 0.002
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -53,6 +55,7 @@ class Supervisor:
         # In the transaction that records so many ends: what this writes shares their commit.
         self.with_ends: Callable[[int], None] = lambda ends: None
         self.not_recorded: Callable[[], None] = lambda: None  # when that failed
+        self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
         self.trouble: sqlite3.Error | None = None  # the first that the database made
         self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
         self._try_again_at = 0.0
@@ -119,10 +122,14 @@ class Supervisor:
                 self.put_up_with(error)
 
     def _react(self, until: float | None) -> None:
-        for job, event in self._poll(until):
+        if self.is_awaited():
+            time.sleep(GATHER)
+        found = self._poll(until)
+        now, monotonic = datetime.now(UTC), time.monotonic()  # what happened meanwhile happened at the same time
+        for job, event in found:
             if not job.done and job.child is not None:
                 if event == "exit":
-                    self.contained(job, job.on_exit, datetime.now(UTC), time.monotonic())
+                    self.contained(job, job.on_exit, now, monotonic)
                 elif job.child.open_outputs:
                     self.contained(job, job.on_output)
         self._obey_signals()

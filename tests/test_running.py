@@ -164,6 +164,19 @@ def test_a_task_is_told_who_it_is(workspace: Workspace, telegram: Telegram) -> N
     assert first["TRACEPARENT"] != second["TRACEPARENT"] and re.fullmatch("[0-9a-f]{32}", a_run["trace_id"])
 
 
+def test_a_task_knows_its_shell_as_under_cron(workspace: Workspace) -> None:
+    workspace.environment.pop("SHELL", None)
+    workspace.task("a", "echo $SHELL; printenv SHELL")
+    workspace.task("script", "printenv SHELL", run_as="script")
+    workspace.task("own", "printenv SHELL", env={"SHELL": "/bin/other"})
+    shell = shutil.which("bash", path=workspace.environment.get("PATH")) or "/bin/sh"
+    assert output(workspace, run(workspace)) == f"{shell}\n" * 2
+    assert output(workspace, run(workspace, "script")) == f"{shell}\n"
+    assert output(workspace, run(workspace, "own")) == "/bin/other\n"
+    workspace.environment["SHELL"] = "/bin/mine"
+    assert output(workspace, run(workspace)) == "/bin/mine\n" * 2
+
+
 def test_a_task_works_in_the_workspace_unless_it_says_otherwise(workspace: Workspace) -> None:
     (workspace.root / "inside").mkdir()
     workspace.config(f"cwd_policies: {{site: '{workspace.root}/inside', home: '~'}}\n")
