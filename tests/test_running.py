@@ -177,6 +177,13 @@ def test_a_task_knows_its_shell_as_under_cron(workspace: Workspace) -> None:
     assert output(workspace, run(workspace)) == "/bin/mine\n" * 2
 
 
+def test_no_signal_is_ignored_in_a_task_because_it_was_where_the_tick_was_started(workspace: Workspace) -> None:
+    workspace.prefix = ["sh", "-c", 'trap "" HUP USR1; exec "$@"', "sh"]
+    workspace.task("a", "grep SigIgn: /proc/self/status", run_as="script")
+    ignored = int(output(workspace, run(workspace)).split()[1], 16)
+    assert [number for number in signal.valid_signals() if ignored >> (number - 1) & 1] == []
+
+
 def test_a_task_works_in_the_workspace_unless_it_says_otherwise(workspace: Workspace) -> None:
     (workspace.root / "inside").mkdir()
     workspace.config(f"cwd_policies: {{site: '{workspace.root}/inside', home: '~'}}\n")
