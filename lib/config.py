@@ -148,7 +148,7 @@ def _text_of(path: Path, lines: list[str]) -> str:
 def remember(workspace: Workspace, settings: Settings) -> None:
     """Leave the tree of config.yaml for the next tick: loading the parser takes longer than most of what a tick does."""
     text = settings.unremembered
-    if text.strip():
+    if text.strip() and _remembered(workspace, text) is None:  # with `--every` a tick comes by here often
         tree = tree_to_text(parse_yaml(text))
         replace_file(workspace.config_tree, f"{_head_of(text)}{tree}".encode(), PRIVATE_FILE)
 

@@ -258,7 +258,7 @@ def own_variables(task: Task, environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def working_folder(task: Task, workspace: Workspace, cwd_policies: Mapping[str, str]) -> Path:
-    """The folder to run in; CannotRun if there is no such folder."""
+    """The folder to run in; CannotRun if the one that the task names is none."""
     text = cwd_policies[task.cwd_policy] if task.cwd_policy else task.cwd
     if not text:
         return workspace.root
