@@ -76,12 +76,12 @@ def measure_peers(bench: Bench) -> Section:
     by_cron = Tool("Tickdown, started by cron", str(AT_ONCE), _tickdown_by_cron)
     cron = Tool("Debian's cron", "no limit", _cron)
     daemons = [
-        Tool("yacron", "no limit", lambda folder, jobs: _from_yaml("yacron", folder, jobs)),
         Tool("cronstable", "no limit", lambda folder, jobs: _from_yaml("cronstable", folder, jobs)),
         Tool("cronstable, keeping a history", "no limit", _cronstable_with_state),
+        Tool("yacron", "no limit", lambda folder, jobs: _from_yaml("yacron", folder, jobs)),
     ]
     apscheduler = Tool("APScheduler", str(AT_ONCE), _apscheduler)
-    tools = [by_timer, by_cron, cron, *daemons, apscheduler]
+    tools = [by_cron, cron, by_timer, *daemons, apscheduler]  # what is compared with each other, one after the other
     _measure_idle(bench, tools)
     for number, tool in enumerate(tools):
         _measure_starts(bench, tool, bench.folder / f"peer-{number}")

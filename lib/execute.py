@@ -114,6 +114,9 @@ class Execution:
     outcome: Outcome | None = None
     interruptions = 0
     end_is_recorded = False
+    holds_slot = True  # on record; False of one that was claimed ahead
+    began_at = float("-inf")  # its first attempt, on the monotonic clock
+    started_at: datetime | None = None  # the same, on the clock of the machine
     _ladder_ends: float | None = None
     _next_rung = Rung.RETRY
     _next_at = _pause = 0.0
@@ -170,6 +173,8 @@ class Execution:
 
     def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self.rung, self.phase, self._is_begun = rung, Phase.WAITING, False
+        if self.started_at is None:
+            self.began_at, self.started_at = monotonic, now
         if self._ladder_ends is None:
             healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
             self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
@@ -716,6 +721,7 @@ class Execution:
                 end.summary,
                 self.source,
                 end.at,
+                None if self.holds_slot else self.started_at,
             )
             if self._recorded:
                 self.end_is_recorded = True
@@ -723,6 +729,8 @@ class Execution:
             self._finish(self._as_requested(end.outcome), end.at)
             end = self._end
             assert end is not None
+        if not self.holds_slot and self.started_at is not None:
+            runs.hold_slots(db.connection, [(self.run_id, self.started_at)])
         is_healed = self._healing is not None and self._healing.is_proven
         how = replace(
             end.how,

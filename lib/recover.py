@@ -68,7 +68,8 @@ def dead_runs(db: Database) -> list[Run]:
 
 
 def _lease_over(run: Run, now: datetime) -> bool:
-    return run.heartbeat_at is None or now - run.heartbeat_at > timedelta(seconds=2 * HEARTBEAT_EVERY)
+    seen = run.heartbeat_at or run.started_at  # the first, before a run that was claimed ahead is started
+    return seen is None or now - seen > timedelta(seconds=2 * HEARTBEAT_EVERY)
 
 
 def _report_stuck(context: Context, task: Task, error: TickdownError, now: datetime) -> None:

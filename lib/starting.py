@@ -1,5 +1,10 @@
 """The queue of a tick: what is due waits for its time, its lock and a slot, is claimed, and is started once that is on
-record."""
+record.
+
+While runs end quickly, some more are claimed than there are slots. They start in the places of those that end, at once, and
+before the ends are on record: fewer and larger transactions. At no moment more run than hold a slot on record: one that was
+claimed ahead takes over the slot of one that ended, in the transaction that records the end, or is given back.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from lib.execute import Execution
 from lib.governor import spread_catch_ups
 from lib.helper import Helper
 from lib.lock import TaskLock
-from lib.model import Occurrence, Rung
+from lib.model import Occurrence, Rung, Source
 from lib.process import boot_id
 from lib.records import record
 from lib.remarks import need_an_agent
@@ -29,6 +34,12 @@ from lib.task import Task
 LOOK_FOR_SLOT_EVERY = 1.0
 # So many share a commit; more of them, and those that run would have ended before the next are started.
 STARTS_AT_ONCE = 8
+# So many more are claimed ahead, as soon as no more than so few of them are left, if those that end now took no longer than
+# this; and given back after so long.
+AHEAD = 16
+FEW_LEFT = 4
+IS_QUICK = 0.25
+GIVE_BACK_AFTER = 1.0
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
 
@@ -51,6 +62,15 @@ class Candidate:
     commented: bool
 
 
+@record(frozen=True)
+class Claimed:
+    """On record as running, and not started yet."""
+
+    queued: Queued
+    execution: Execution
+    rung: Rung
+
+
 class Waits(Enum):
     """What keeps the next of the queue from starting at once."""
 
@@ -64,12 +84,15 @@ class Queue:
         """The supervisor is given what starts, and lets its commits be shared. `run_ids` are told what was claimed."""
         self.context, self.supervisor, self.slots, self.run_ids = context, supervisor, slots, run_ids
         self.waiting: list[Queued] = []
-        self.claimed: list[tuple[Execution, Rung]] = []  # and not started yet
+        self.claimed: list[Claimed] = []
+        self._being_claimed: list[Claimed] = []  # in the transaction that goes on
+        self._taking_slots: list[Execution] = []  # in it, too
+        self._give_back_at = 0.0
         self.full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
         self._last_start = 0.0  # of all that wait, on the monotonic clock
-        supervisor.with_ends, supervisor.not_recorded = self._claim_beside, self._forget_claims
-        supervisor.is_awaited = self._waits_for_a_slot
+        supervisor.with_ends, supervisor.with_ends_over = self._claim_beside, self._claims_over
+        supervisor.is_awaited, supervisor.may_keep_ends = self._waits_for_a_slot, self._may_keep_ends
 
     @property
     def is_empty(self) -> bool:
@@ -100,25 +123,68 @@ class Queue:
     def start_ready(self) -> float | None:
         """Start what can start, and say when to look again without being called. Those that start together share one commit:
         first all are claimed, and only what is on record is started."""
-        waits = Waits.FOR_ITS_TURN if self.claimed else self._claim_ready(self._free_slots())
+        waits = Waits.FOR_ITS_TURN
+        if not (self.claimed or any(run.is_ending for run in self._runs())):  # what ended is recorded first
+            waits = self._claim_ready(self._free_slots())
+            self._claims_over(True)
         self.start_claimed()
-        return self._wake_time(waits)
+        if self.claimed and (time.monotonic() >= self._give_back_at or not self._runs()):
+            self.give_back()
+        return self._wake_time(Waits.FOR_A_SLOT if self.claimed else waits)
 
     def start_claimed(self) -> None:
-        claimed, self.claimed = self.claimed, []
+        """As many as slots are held for."""
+        unused = self._unused_slots()
+        claimed, self.claimed = self.claimed[:unused], self.claimed[unused:]
         contained, now = self.supervisor.contained, datetime.now(UTC)
-        for execution, rung in claimed:
-            contained(execution, execution.start, rung, now, time.monotonic())
-        for execution, _ in claimed:
-            contained(execution, execution.announce)
-            self.supervisor.add(execution)
+        for one in claimed:
+            contained(one.execution, one.execution.start, one.rung, now, time.monotonic())
+        for one in claimed:
+            contained(one.execution, one.execution.announce)
+            self.supervisor.add(one.execution)
+
+    def give_back(self) -> None:
+        """What was claimed ahead waits in the queue again, and other ticks may take it up. But what somebody has stopped is
+        over."""
+        ahead = [one for one in self.claimed if not one.execution.holds_slot]
+        with self.context.db.transaction() as connection:
+            given = [
+                one
+                for one in ahead
+                if runs.unclaim(connection, one.execution.run_id, one.queued.decision.facts, one.queued.occurrence)
+            ]
+        self.claimed = [one for one in self.claimed if one.execution.holds_slot]
+        self.waiting[:0] = [one.queued for one in given]
+        self._forget(given)
+        if given:
+            self.context.log.info("claims_given_back", tasks=[one.queued.occurrence.task_id for one in given])
+        for one in ahead:
+            if one not in given:
+                one.execution.put_off(time.monotonic())  # it looks then what it is to end as
+                self.supervisor.add(one.execution)
+
+    def drop_claimed(self) -> None:
+        """Nothing of ours is left whose slots they could take. If that can't be written, the next tick finds them as it finds
+        what a dead process has left."""
+        try:
+            self.give_back()
+        except sqlite3.Error as error:
+            self.supervisor.put_up_with(error)
+        self._forget(self.claimed)
+        self.claimed = []
 
     def cancel_claimed(self) -> None:
         """What was claimed while the signal came, and is not to be started any more."""
+        if not self.claimed:
+            return
+        try:
+            self.give_back()
+        except sqlite3.Error as error:
+            self.supervisor.put_up_with(error)
         claimed, self.claimed = self.claimed, []
-        for execution, _ in claimed:
-            self.supervisor.cancel(execution)
-            self.supervisor.add(execution)
+        for one in claimed:
+            self.supervisor.cancel(one.execution)
+            self.supervisor.add(one.execution)
 
     def _wake_time(self, waits: Waits) -> float | None:
         """A tick that runs nothing does not wait for the slots of others: the next one comes within a minute, and waiting
@@ -130,55 +196,103 @@ class Queue:
             moments.append(monotonic)
         elif waits is Waits.FOR_A_SLOT and self.supervisor.jobs:
             moments.append(monotonic + LOOK_FOR_SLOT_EVERY)
+        if self.claimed:
+            moments.append(self._give_back_at)
         return min(moments, default=None)
 
     def _waits_for_a_slot(self) -> bool:
         return bool(self.waiting) and self.waiting[0].ready_at <= time.monotonic() and self._free_slots() <= 0
 
     def _free_slots(self) -> int:
-        return self.slots - sum(job.share if isinstance(job, Helper) else 1 for job in self.supervisor.jobs)
+        used = 0
+        for job in self.supervisor.jobs:
+            if isinstance(job, Execution):
+                used += not job.is_ending
+            else:
+                used += job.share if isinstance(job, Helper) else 1
+        return self.slots - used
+
+    def _runs(self) -> list[Execution]:
+        return [job for job in self.supervisor.jobs if isinstance(job, Execution)]
+
+    def _unused_slots(self) -> int:
+        """Held on record by runs of this process that have ended, or have not started."""
+        going = self._runs()
+        held = sum(run.holds_slot for run in going) + sum(one.execution.holds_slot for one in self.claimed)
+        return max(0, held - sum(not run.is_ending for run in going))
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
-    def _claim_beside(self, ends: int) -> None:
-        """In the transaction that records so many ends: claim what takes their place."""
-        if self.waiting and self.supervisor.may_start and not self.claimed:
-            self._claim_ready(self._free_slots() + ends)
+    def _claim_beside(self, ended: list[Execution]) -> None:
+        """In the transaction that records these ends: their slots go to what was claimed ahead, and what is claimed now."""
+        ahead = [run for run in self._runs() if not (run.holds_slot or run.is_ending)]
+        waiting = [one.execution for one in self.claimed[: self._unused_slots()] if not one.execution.holds_slot]
+        self._taking_slots = ahead + waiting
+        if self._taking_slots:
+            now = datetime.now(UTC)
+            started = [(run.run_id, run.started_at or now) for run in self._taking_slots]
+            runs.hold_slots(self.context.db.connection, started)
+        if self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
+            quick_since = time.monotonic() - IS_QUICK
+            quick = sum(run.began_at > quick_since for run in ended)
+            free = self._free_slots() - len(self.claimed)
+            self._claim_ready(max(0, free), max(0, min(AHEAD, 2 * quick) + min(0, free)))
 
-    def _forget_claims(self) -> None:
-        """They were not written down: those occurrences are still due, and whoever finds them so needs their locks."""
-        claimed, self.claimed = self.claimed, []
-        for execution, _ in claimed:
-            execution.lock.release()
-            del self.run_ids[execution.run_id]
+    def _may_keep_ends(self) -> bool:
+        """Not if more should be claimed; but before that, what is claimed takes the places of who has ended."""
+        enough = FEW_LEFT if self.waiting else 0
+        return len(self.claimed) > enough or (bool(self.claimed) and self._unused_slots() > 0)
 
-    def _claim_ready(self, free: int) -> Waits:
-        """Claim what may start now; what do the others wait for?"""
-        ready, more = self._take_ready(min(free, STARTS_AT_ONCE))
+    def _claims_over(self, recorded: bool) -> None:
+        """The transaction is."""
+        claimed, self._being_claimed = self._being_claimed, []
+        holding, self._taking_slots = self._taking_slots, []
+        if recorded:
+            self.claimed += claimed
+            self._give_back_at = time.monotonic() + GIVE_BACK_AFTER if claimed else self._give_back_at
+            for run in holding:
+                run.holds_slot = True
+        else:
+            self._forget(claimed)
+
+    def _forget(self, claimed: Iterable[Claimed]) -> None:
+        """They are not on record: those occurrences are still due, and whoever finds them so needs their locks."""
+        for one in claimed:
+            one.execution.lock.release()
+            del self.run_ids[one.execution.run_id]
+
+    def _claim_ready(self, free: int, ahead: int = 0) -> Waits:
+        """Claim what may start now, and some ahead; what do the others wait for?"""
+        if free <= 0 and not ahead:
+            return Waits.FOR_A_SLOT if self.waiting else Waits.FOR_NOTHING
+        ready, more = self._take_ready(max(0, min(free, STARTS_AT_ONCE)), ahead)
         left: list[Queued] = []
         if ready:
             try:
                 with self.context.db.transaction() as connection:
                     going, now = runs.Going(connection), datetime.now(UTC)
                     for candidate in ready:
-                        self._claim_and_make(connection, going, candidate, left, now)
+                        is_ahead = len(self._being_claimed) >= free
+                        self._claim_and_make(connection, going, candidate, left, now, ahead=is_ahead)
             except sqlite3.Error:
-                self._forget_claims()
+                self._claims_over(False)
                 _let_go(ready)
                 raise
         self.waiting[:0] = left
         if any(queued.decision.task.group not in self.full_groups for queued in left):
             return Waits.FOR_A_SLOT
         if more:
-            return Waits.FOR_ITS_TURN if len(self.claimed) < free else Waits.FOR_A_SLOT
+            return Waits.FOR_ITS_TURN if len(self._being_claimed) < free else Waits.FOR_A_SLOT
         return Waits.FOR_A_SLOT if self.full_groups else Waits.FOR_NOTHING
 
-    def _take_ready(self, most: int) -> tuple[list[Candidate], bool]:
-        """Take up to so many out of the queue whose time has come and whose locks are to be had; True if there are more. Who
-        waits for a full group keeps nobody else waiting."""
+    def _take_ready(self, most: int, ahead: int) -> tuple[list[Candidate], bool]:
+        """Take up to so many out of the queue whose time has come and whose locks are to be had, and so many more that may be
+        claimed ahead; True if there are more. Who waits for a full group keeps nobody else waiting."""
         if not self.waiting:
             return [], False
         now, healing = datetime.now(UTC), heals.running_since(self.context.db)
+        if healing is not None:
+            ahead = 0  # what is claimed must not be edited before it starts
         commented = comments.tasks_with_unread(self.context.db)
         monotonic = time.monotonic()
         if monotonic >= self._look_at_groups_again:
@@ -194,7 +308,7 @@ class Queue:
                 or queued.decision.task.group in self.full_groups
             ):
                 kept.append(queued)
-            elif len(ready) >= most:
+            elif len(ready) >= most and (len(ready) >= most + ahead or not self._may_be_ahead(queued, commented)):
                 more = True
                 break
             else:
@@ -271,12 +385,14 @@ class Queue:
         candidate: Candidate,
         left: list[Queued],
         now: datetime,
+        *,
+        ahead: bool,
     ) -> None:
         """What has to wait for a slot goes to those that are left."""
         context, queued = self.context, candidate.queued
         task, occurrence = queued.decision.task, queued.occurrence
         new = new_run(context, task, occurrence, now, candidate.rung)
-        claim = self._claim(connection, going, queued, new, now)
+        claim = self._claim(connection, going, queued, new, now, ahead=ahead)
         if claim is not runs.Claim.WON:
             candidate.lock.release()
             if claim is not runs.Claim.LOST:
@@ -287,17 +403,34 @@ class Queue:
             return
         self.run_ids[new.run_id] = None
         execution = self._execution(queued, candidate.lock, new, uncommented=not candidate.commented)
-        self.claimed.append((execution, candidate.rung))
+        execution.holds_slot = not ahead
+        self._being_claimed.append(Claimed(queued, execution, candidate.rung))
+
+    def _may_be_ahead(self, queued: Queued, commented: set[str]) -> bool:
+        """What can be given back without a trace: nothing but the occurrence is taken up with it. Not where it matters whether
+        an interrupted run had begun, and not if there are other limits than the slots."""
+        task, facts, occurrence = queued.decision.task, queued.decision.facts, queued.occurrence
+        return (
+            occurrence.source in (Source.BASELINE_CRON, Source.BASELINE_INTERVAL)
+            and not occurrence.apart
+            and task.rerun_interrupted
+            and task.group not in self.context.settings.config.groups
+            and task.id.lower() not in commented
+            and queued.decision.plan.missed is None
+            and not (facts.chained or facts.deferred or facts.retry_at or facts.hints)
+            and not (facts.retries_used or facts.transient_retries_used)
+        )
 
     def _claim(
-        self, connection: sqlite3.Connection, going: runs.Going, queued: Queued, new: runs.NewRun, now: datetime
-    ) -> runs.Claim:
+        self, connection: sqlite3.Connection, going: runs.Going, queued: Queued, new: runs.NewRun, now: datetime,
+        *, ahead: bool = False,
+    ) -> runs.Claim:  # fmt: skip
         decision, config = queued.decision, self.context.settings.config
         group_limit = config.groups.get(decision.task.group) if decision.task.group else None
         return runs.claim_in(
             connection, going, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
             missed=decision.plan.missed, missed_source=decision.plan.source,
-            next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None,
+            next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None, ahead=ahead,
         )  # fmt: skip
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:

@@ -26,6 +26,8 @@ TRY_AGAIN_AFTER = 1.0
 TRY_UNTIL = 60.0
 # Those that end within this time are recorded, and others started in their places, together.
 GATHER = 0.002
+# How long an end that nobody waits for may be kept, to be recorded with others.
+KEEP_ENDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -52,9 +54,11 @@ class Supervisor:
         it."""
         self._told_twice, self._first_signal_at = told_twice, 0.0
         self.db, self.on_done = db, on_done
-        # In the transaction that records so many ends: what this writes shares their commit.
-        self.with_ends: Callable[[int], None] = lambda ends: None
-        self.not_recorded: Callable[[], None] = lambda: None  # when that failed
+        # In the transaction that records these ends: what this writes shares their commit.
+        self.with_ends: Callable[[list[Execution]], None] = lambda ended: None
+        self.with_ends_over: Callable[[bool], None] = lambda recorded: None  # that transaction
+        self.may_keep_ends: Callable[[], bool] = lambda: False  # the places of who ended are taken without their record
+        self._keep_ends_until: float | None = None
         self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
         self.trouble: sqlite3.Error | None = None  # the first that the database made
         self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
@@ -143,24 +147,37 @@ class Supervisor:
         """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
         not keep the others from it."""
         ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
-        if not ending or time.monotonic() < self._try_again_at:
+        if not ending or time.monotonic() < self._try_again_at or self._keeps_ends():
             return False
+        self._keep_ends_until = None
         try:
             if not self._record_together(ending):
                 for job in ending:
                     self.contained(job, self._record_alone, job)
+                with self.db.transaction():
+                    self.with_ends(ending)
         except sqlite3.Error as error:
             for job in ending:
                 job.end_is_recorded = False
+            self.with_ends_over(False)
             self.put_up_with(error)
-            self.not_recorded()
             for job in ending:
                 self._let_wait(job, error)
             return False
+        self.with_ends_over(True)
         for job in ending:
             if job.end_is_recorded:
                 self.contained(job, job.let_go)
         return True
+
+    def _keeps_ends(self) -> bool:
+        """Fewer commits cost less: what has ended may be recorded when there is more of it, or after a moment."""
+        if not (self.may_start and self.may_keep_ends()):
+            return False
+        now = time.monotonic()
+        if self._keep_ends_until is None:
+            self._keep_ends_until = now + KEEP_ENDS
+        return now < self._keep_ends_until
 
     def put_up_with(self, error: sqlite3.Error) -> None:
         """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
@@ -171,7 +188,7 @@ class Supervisor:
             self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
         ):
             raise error
-        self._try_again_at = time.monotonic() + TRY_AGAIN_AFTER
+        self._try_again_at, self._keep_ends_until = time.monotonic() + TRY_AGAIN_AFTER, None
         if self.trouble is None:
             self.trouble = error
             self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
@@ -194,7 +211,7 @@ class Supervisor:
                 except Exception:
                     connection.rollback()
                     return False
-            self.with_ends(len(ending))
+            self.with_ends(ending)
         return True
 
     def _record_alone(self, job: Execution) -> None:
@@ -235,8 +252,7 @@ class Supervisor:
         for descriptor in sources:
             poller.register(descriptor, select.POLLIN)
         moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
-        if until is not None:
-            moments.append(until)
+        moments += [moment for moment in (until, self._keep_ends_until) if moment is not None]
         if self.trouble is not None and any(isinstance(job, Execution) and job.is_ending for job in self.jobs):
             moments.append(self._try_again_at)
         wait = max(0.0, min(moments) - time.monotonic())

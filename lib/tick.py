@@ -413,6 +413,8 @@ class Tick:
                         return
                 elif not self.supervisor.stopping:
                     self.queue.start_claimed()  # on record, before there was trouble
+                    if not self.supervisor.jobs:
+                        self.queue.drop_claimed()
                 self.supervisor.wait(until)
             except sqlite3.Error as error:
                 self.supervisor.put_up_with(error)

@@ -55,7 +55,7 @@ def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db
     done: list[Job] = []
     beside: list[tuple[int, bool]] = []
     with Supervisor(db, done.append) as supervisor:
-        supervisor.with_ends = lambda ends: beside.append((ends, db.connection.in_transaction))
+        supervisor.with_ends = lambda ended: beside.append((len(ended), db.connection.in_transaction))
         supervisor.jobs = [Ending(db, name) for name in "abc"]
         commits = commits_of(db)
         supervisor.wait(0)
@@ -69,13 +69,13 @@ def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_not
     done: list[Job] = []
     beside: list[int] = []
     with Supervisor(db, done.append) as supervisor:
-        supervisor.with_ends = beside.append
+        supervisor.with_ends = lambda ended: beside.append(len(ended))
         supervisor.jobs = list(jobs)
         supervisor.wait(0)
     assert recorded(db) == ["a", "c"]
     assert [job.failed_with for job in jobs] == [None, trouble, None]
     assert [job.end_is_recorded for job in jobs] == [True, False, True]
-    assert not beside and not db.connection.in_transaction
+    assert beside == [3] and not db.connection.in_transaction
 
 
 class EndingBadly(Execution):

@@ -40,6 +40,7 @@ from lib.views import Screen, action_word, done, duration_ms, run_json, verdict_
 from lib.willing import why_no_heal
 from lib.zones import get_zone
 
+STARTED_WITHIN = 3.0
 STOP_GRACE = 10.0
 RECORDED_WITHIN = 15.0
 
@@ -409,6 +410,7 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
     if current.owner is not None and not is_alive(current.owner):
         _take_over(app.context(db), catalog, current)
     else:
+        _until(lambda: _is_started(db, run_id), STARTED_WITHIN)
         holder = read_holder(app.workspace.locks, current.task_id)
         leader = holder.child if holder is not None and holder.run_id == run_id else None
         termination = Termination(run_id, leader, STOP_GRACE, time.monotonic())
@@ -431,6 +433,12 @@ def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
 def _is_over(db: Database, run_id: str) -> bool:
     ended = runs.get_run(db, run_id)
     return ended is None or ended.status is not RunStatus.RUNNING
+
+
+def _is_started(db: Database, run_id: str) -> bool:
+    """And on record: one that was claimed ahead is about to be, and before that has no process that could be ended."""
+    run = runs.get_run(db, run_id)
+    return run is None or run.status is not RunStatus.RUNNING or run.heartbeat_at is not None
 
 
 def _until(condition: Callable[[], bool], seconds: float) -> None:

@@ -67,9 +67,9 @@ class Going:
     """What goes on while claims are made: known to all claims of one transaction, and read once for them."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.tasks = {
-            row[0].lower() for row in connection.execute("SELECT task_id FROM task_runs WHERE status = 'running'")
-        }
+        running = connection.execute("SELECT task_id, heartbeat_at FROM task_runs WHERE status = 'running'").fetchall()
+        self.tasks = {row[0].lower() for row in running}
+        self.slots_held = sum(row[1] is not None for row in running)
         self.has_hints = connection.execute("SELECT 1 FROM hints LIMIT 1").fetchone() is not None
 
 
@@ -93,14 +93,15 @@ def claim(
 def claim_in(
     connection: sqlite3.Connection, going: Going, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
     group_limit: int | None = None, missed: Unrun | None = None, missed_source: Source | None = None,
-    next_boot_id: str | None = None,
+    next_boot_id: str | None = None, ahead: bool = False,
 ) -> Claim:  # fmt: skip
-    """The same, as a part of the caller's transaction."""
+    """The same, as a part of the caller's transaction. Claimed `ahead`, a run holds no slot: it starts in that of another run
+    of this process, and has no heartbeat before (`hold_slots`, `unclaim`)."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
     if occurrence.task_id.lower() in going.tasks:
         return Claim.LOST
-    if limit is not None and len(going.tasks) >= limit:
+    if limit is not None and going.slots_held >= limit and not ahead:
         return Claim.AT_CAPACITY
     if group_limit is not None:
         (running,) = connection.execute(
@@ -126,7 +127,8 @@ def claim_in(
         " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
         (new.run_id, occurrence.task_id, occurrence.key, occurrence.source.value, stamp,
          to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
-         new.owner.started, new.owner.boot_id, stamp, new.trace_id, new.log, occurrence.follows, new.group),
+         new.owner.started, new.owner.boot_id, None if ahead else stamp, new.trace_id, new.log, occurrence.follows,
+         new.group),
     )  # fmt: skip
     if inserted.rowcount != 1:
         # It has its row already; taken up all the same, or it would be due for ever. So would an interval that, after the
@@ -139,7 +141,33 @@ def claim_in(
         return Claim.LOST
     _insert_attempt(connection, new.run_id, 1, new.rung, now)
     going.tasks.add(occurrence.task_id.lower())
+    going.slots_held += not ahead
     return Claim.WON
+
+
+def hold_slots(connection: sqlite3.Connection, started: Sequence[tuple[str, datetime]]) -> None:
+    """Of runs that were claimed ahead: each has taken the slot of one that ended, and started then."""
+    values = [(to_store(at), run_id) for run_id, at in started]
+    connection.executemany(
+        "UPDATE task_runs SET heartbeat_at = ?1, started_at = ?1 WHERE run_id = ?2 AND heartbeat_at IS NULL", values
+    )
+    connection.executemany("UPDATE attempts SET started_at = ? WHERE run_id = ? AND number = 1", values)
+
+
+def unclaim(connection: sqlite3.Connection, run_id: str, facts: Facts, occurrence: Occurrence) -> bool:
+    """Of a run that was claimed ahead from these facts, and that no slot came free for: as if it had never been claimed.
+    False if somebody wants it to end, which is to be on record."""
+    gone = connection.execute(
+        "DELETE FROM task_runs WHERE run_id = ? AND status = 'running' AND heartbeat_at IS NULL AND end_as IS NULL",
+        (run_id,),
+    )
+    if gone.rowcount != 1:
+        return False
+    connection.execute(
+        "UPDATE tasks SET last_occurrence = ? WHERE id = ? AND last_occurrence = ?",
+        (_maybe(facts.last_occurrence), facts.task_id, to_store(occurrence.at)),
+    )
+    return True
 
 
 def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
@@ -314,14 +342,16 @@ def end_attempt(
     span: tuple[int, int] | None,
     now: datetime,
     note: str = "",
+    started_at: datetime | None = None,
 ) -> None:
     used = outcome.usage
     ended = connection.execute(
-        "UPDATE attempts SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, log_start = ?,"
-        " log_end = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, session_id = ?, note = ?"
+        "UPDATE attempts SET status = ?, started_at = COALESCE(?, started_at), finished_at = ?, exit_code = ?, signal = ?,"
+        " error_class = ?, error = ?, log_start = ?, log_end = ?,"
+        " input_tokens = ?, output_tokens = ?, cost_usd = ?, session_id = ?, note = ?"
         " WHERE run_id = ? AND number = ? AND status = 'running'",
-        (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
-         span[0] if span else None, span[1] if span else None, used.input_tokens, used.output_tokens, used.cost_usd,
+        (outcome.status.value, _maybe(started_at), to_store(now), outcome.exit_code, outcome.signal, outcome.error_class,
+         outcome.error, span[0] if span else None, span[1] if span else None, used.input_tokens, used.output_tokens, used.cost_usd,
          used.session_id, note or None, run_id, number),
     )  # fmt: skip
     if ended.rowcount == 1 and used != NO_USAGE:
@@ -356,19 +386,20 @@ class Ending:
 
 def finish_unremarkable(
     connection: sqlite3.Connection, run_id: str, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
-    source: Source, now: datetime,
+    source: Source, now: datetime, started_at: datetime | None = None,
 ) -> bool:  # fmt: skip
     """What `finish_run` writes for nearly every run: its first attempt succeeded, and its task has no past that this would
-    change. False, and nothing is written, if it has one, or if the run is to end as something else."""
+    change. False, and nothing is written, if it has one, or if the run is to end as something else. `started_at` is given
+    if that is not on record yet."""
     ended = connection.execute(
-        "UPDATE task_runs SET status = 'success', finished_at = ?, exit_code = 0, summary = ?"
+        "UPDATE task_runs SET status = 'success', started_at = COALESCE(?, started_at), finished_at = ?, exit_code = 0, summary = ?"
         " WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND EXISTS (SELECT 1 FROM tasks WHERE id = ?"
         " AND failures = 0 AND incident IS NULL AND incident_alerted_at IS NULL AND probation_run IS NULL)",
-        (to_store(now), summary, run_id, task_id),
+        (_maybe(started_at), to_store(now), summary, run_id, task_id),
     )
     if ended.rowcount != 1:
         return False
-    end_attempt(connection, run_id, 1, outcome, span, now)
+    end_attempt(connection, run_id, 1, outcome, span, now, started_at=started_at)
     connection.execute(
         "UPDATE tasks SET last_end = COALESCE(?, last_end), look_at = '', revision = revision + 1 WHERE id = ?",
         (_last_end(source, now), task_id),
