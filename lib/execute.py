@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
-LOOK_FOR_STOP_EVERY = 1.0
+LOOK_FOR_STOP_EVERY = LOOK_FOR_SLOT_EVERY = 1.0
 LOOKING_TAKES = 300.0  # at the most: ending a healer, comparing and restoring
 STOPPED_TEXT = "stopped"
 KILLED_TEXT = "did not end in time and its supervisor hung"
@@ -571,6 +571,10 @@ class Execution:
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self._close_child()
+        if self.started_at is None and not self.holds_slot and not self._takes_slot(now):
+            self.phase, self._next_rung = Phase.WAITING, rung
+            self._next_at = self.wake_at = monotonic + LOOK_FOR_SLOT_EVERY
+            return
         number = self.attempt + 1
         if runs.start_attempt(self.context.db, self.run_id, number, rung, self.context.owner, now):
             self.attempt = number
@@ -578,6 +582,10 @@ class Execution:
             self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
             return
         self.begin(rung, now, monotonic)
+
+    def _takes_slot(self, now: datetime) -> bool:
+        self.holds_slot = runs.take_slot(self.context.db, self.run_id, self.context.settings.config.max_concurrent, now)
+        return self.holds_slot
 
     # --- healing -----------------------------------------------------------------------------------------------
 

@@ -111,9 +111,23 @@ def _take_over_orphan(
     died = f"its supervisor (pid {run.owner.pid}) died"
     if run.owner.boot_id != boot_id():
         died = "the machine was restarted" if run.host == host_name() else f"its host {run.host} went away"
+    if run.heartbeat_at is None and holder is None and _give_back(context, run):
+        lock.release()
+        return
     execution = _execution(context, task, lock, run)
+    execution.holds_slot = run.heartbeat_at is not None
     execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
     add(execution)
+
+
+def _give_back(context: Context, run: Run) -> bool:
+    """What was claimed ahead and had not begun, or the lock would tell of it: this tick decides about it anew."""
+    assert run.owner is not None
+    with context.db.transaction() as connection:
+        given = runs.unclaim(connection, run.run_id, run.owner)
+    if given:
+        context.log.warning("claim_given_back", task_id=run.task_id, reason="its supervisor died before it had begun")
+    return given
 
 
 def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:

@@ -148,11 +148,7 @@ class Queue:
         over."""
         ahead = [one for one in self.claimed if not one.execution.holds_slot]
         with self.context.db.transaction() as connection:
-            given = [
-                one
-                for one in ahead
-                if runs.unclaim(connection, one.execution.run_id, one.queued.decision.facts, one.queued.occurrence)
-            ]
+            given = [one for one in ahead if runs.unclaim(connection, one.execution.run_id, self.context.owner)]
         self.claimed = [one for one in self.claimed if one.execution.holds_slot]
         self.waiting[:0] = [one.queued for one in given]
         self._forget(given)
@@ -163,15 +159,20 @@ class Queue:
                 one.execution.put_off(time.monotonic())  # it looks then what it is to end as
                 self.supervisor.add(one.execution)
 
-    def drop_claimed(self) -> None:
-        """Nothing of ours is left whose slots they could take. If that can't be written, the next tick finds them as it finds
-        what a dead process has left."""
-        try:
+    def go_on_in_trouble(self) -> float | None:
+        """What is on record is started, as slots come free, or given back as soon as that can be written; when to look again.
+        Once nothing of ours is left whose slots it could take, the next tick finds it as what a dead process has left."""
+        self.start_claimed()
+        if not self.claimed:
+            return None
+        if not self.supervisor.jobs:
+            self._forget(self.claimed)
+            self.claimed = []
+        elif time.monotonic() >= (again := max(self._give_back_at, self.supervisor.try_again_at)):
             self.give_back()
-        except sqlite3.Error as error:
-            self.supervisor.put_up_with(error)
-        self._forget(self.claimed)
-        self.claimed = []
+        else:
+            return again
+        return None
 
     def cancel_claimed(self) -> None:
         """What was claimed while the signal came, and is not to be started any more."""
@@ -216,32 +217,42 @@ class Queue:
         return [job for job in self.supervisor.jobs if isinstance(job, Execution)]
 
     def _unused_slots(self) -> int:
-        """Held on record by runs of this process that have ended, or have not started."""
+        """Held on record by runs of this process that have ended, or have not started. No more than it may use, should an end
+        be impossible to record."""
         going = self._runs()
         held = sum(run.holds_slot for run in going) + sum(one.execution.holds_slot for one in self.claimed)
-        return max(0, held - sum(not run.is_ending for run in going))
+        shared = sum(job.share for job in self.supervisor.jobs if isinstance(job, Helper))
+        return max(0, min(held, self.slots - shared) - sum(not run.is_ending for run in going))
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
     def _claim_beside(self, ended: list[Execution]) -> None:
         """In the transaction that records these ends: their slots go to what was claimed ahead, and what is claimed now."""
-        ahead = [run for run in self._runs() if not (run.holds_slot or run.is_ending)]
-        waiting = [one.execution for one in self.claimed[: self._unused_slots()] if not one.execution.holds_slot]
-        self._taking_slots = ahead + waiting
+        self._taking_slots = [
+            run for run in self._runs() if run.started_at is not None and not (run.holds_slot or run.is_ending)
+        ]
+        if ended:
+            not_started = [one.execution for one in self.claimed if not one.execution.holds_slot]
+            places = self._unused_slots() - (len(self.claimed) - len(not_started))
+            self._taking_slots += not_started[: max(0, places)]
         if self._taking_slots:
             now = datetime.now(UTC)
             started = [(run.run_id, run.started_at or now) for run in self._taking_slots]
             runs.hold_slots(self.context.db.connection, started)
-        if self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
+        if ended and self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
             quick_since = time.monotonic() - IS_QUICK
             quick = sum(run.began_at > quick_since for run in ended)
             free = self._free_slots() - len(self.claimed)
-            self._claim_ready(max(0, free), max(0, min(AHEAD, 2 * quick) + min(0, free)))
+            left = max(0, -free)  # of what was claimed ahead before
+            self._claim_ready(max(0, free), max(0, min(AHEAD, 2 * quick) - left))
 
     def _may_keep_ends(self) -> bool:
-        """Not if more should be claimed; but before that, what is claimed takes the places of who has ended."""
+        """Not if more should be claimed; but before that, what is claimed takes the places of who has ended. Not if it must be
+        on record soon that somebody has ended, since he may not run twice."""
         enough = FEW_LEFT if self.waiting else 0
-        return len(self.claimed) > enough or (bool(self.claimed) and self._unused_slots() > 0)
+        if not (len(self.claimed) > enough or (self.claimed and self._unused_slots() > 0)):
+            return False
+        return all(run.task.rerun_interrupted for run in self._runs() if run.is_ending)
 
     def _claims_over(self, recorded: bool) -> None:
         """The transaction is."""

@@ -62,7 +62,7 @@ class Supervisor:
         self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
         self.trouble: sqlite3.Error | None = None  # the first that the database made
         self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
-        self._try_again_at = 0.0
+        self.try_again_at = 0.0
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
         self._signals_seen = 0
@@ -147,15 +147,15 @@ class Supervisor:
         """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
         not keep the others from it."""
         ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
-        if not ending or time.monotonic() < self._try_again_at or self._keeps_ends():
+        if not ending or time.monotonic() < self.try_again_at or self._keeps_ends():
             return False
         self._keep_ends_until = None
         try:
             if not self._record_together(ending):
+                with self.db.transaction():
+                    self.with_ends([])
                 for job in ending:
                     self.contained(job, self._record_alone, job)
-                with self.db.transaction():
-                    self.with_ends(ending)
         except sqlite3.Error as error:
             for job in ending:
                 job.end_is_recorded = False
@@ -188,7 +188,7 @@ class Supervisor:
             self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
         ):
             raise error
-        self._try_again_at, self._keep_ends_until = time.monotonic() + TRY_AGAIN_AFTER, None
+        self.try_again_at, self._keep_ends_until = time.monotonic() + TRY_AGAIN_AFTER, None
         if self.trouble is None:
             self.trouble = error
             self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
@@ -198,7 +198,7 @@ class Supervisor:
         if is_damage(error):
             job.give_up(error)
         else:
-            job.put_off(self._try_again_at)
+            job.put_off(self.try_again_at)
 
     def _record_together(self, ending: list[Execution]) -> bool:
         """False if one of them can't be recorded; then nothing is."""
@@ -254,7 +254,7 @@ class Supervisor:
         moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
         moments += [moment for moment in (until, self._keep_ends_until) if moment is not None]
         if self.trouble is not None and any(isinstance(job, Execution) and job.is_ending for job in self.jobs):
-            moments.append(self._try_again_at)
+            moments.append(self.try_again_at)
         wait = max(0.0, min(moments) - time.monotonic())
         ready = [descriptor for descriptor, _ in poller.poll(wait * 1000 + 1 if wait else 0)]
         if self._wake_reader in ready:
@@ -286,7 +286,7 @@ class Supervisor:
             return
         self._next_heartbeat = monotonic + HEARTBEAT_EVERY
         reap_adopted()
-        mine = [job.run_id for job in self.jobs if isinstance(job, Execution)]
+        mine = [job.run_id for job in self.jobs if isinstance(job, Execution) and job.holds_slot]
         if mine:
             try:
                 runs.renew_heartbeats(self.db, mine, datetime.now(UTC))

@@ -77,7 +77,8 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
         return report
     facts, dead = facts_as_synced(context.db, catalog, now), dead_runs(context.db)
     report.dead = [run.task_id for run in dead]
-    report.free_slots = context.settings.config.max_concurrent - len(runs.running_runs(context.db)) + len(dead)
+    held_by_dead = sum(run.heartbeat_at is not None for run in dead)
+    report.free_slots = context.settings.config.max_concurrent - runs.slots_held(context.db) + held_by_dead
     for task in catalog.tasks:
         known = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
         report.decisions.append(decide(context, task, known, now))
@@ -412,9 +413,9 @@ class Tick:
                     if not self.supervisor.jobs and until is None:
                         return
                 elif not self.supervisor.stopping:
-                    self.queue.start_claimed()  # on record, before there was trouble
+                    until = self.queue.go_on_in_trouble()
                     if not self.supervisor.jobs:
-                        self.queue.drop_claimed()
+                        continue
                 self.supervisor.wait(until)
             except sqlite3.Error as error:
                 self.supervisor.put_up_with(error)

@@ -75,7 +75,7 @@ def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_not
     assert recorded(db) == ["a", "c"]
     assert [job.failed_with for job in jobs] == [None, trouble, None]
     assert [job.end_is_recorded for job in jobs] == [True, False, True]
-    assert beside == [3] and not db.connection.in_transaction
+    assert beside == [0] and not db.connection.in_transaction
 
 
 class EndingBadly(Execution):

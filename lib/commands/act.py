@@ -406,7 +406,9 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
         raise TickdownError(f"{task.id} is not running")
     run_id = running[0].run_id
     runs.request_end(db, run_id, RunStatus.CANCELLED)
-    current = runs.get_run(db, run_id) or running[0]
+    current = runs.get_run(db, run_id)
+    if current is None:  # claimed ahead, and given back this moment
+        raise TickdownError(f"{running[0].task_id} is not running")
     if current.owner is not None and not is_alive(current.owner):
         _take_over(app.context(db), catalog, current)
     else:

@@ -247,7 +247,8 @@ def _now_words(story: _Story) -> str:
 
 def _taken_words(context: Context, catalog: Catalog, task: Task) -> str | None:
     config = context.settings.config
-    running = [run.task_id for run in runs.running_runs(context.db) if run.task_id.lower() != task.id.lower()]
+    held = [run for run in runs.running_runs(context.db) if run.heartbeat_at is not None]
+    running = [run.task_id for run in held if run.task_id.lower() != task.id.lower()]
     limit = config.groups.get(task.group) if task.group else None
     beside = [one for one in running if (other := catalog.get(one)) is not None and other.group == task.group]
     if limit is not None and len(beside) >= limit:

@@ -95,8 +95,8 @@ def claim_in(
     group_limit: int | None = None, missed: Unrun | None = None, missed_source: Source | None = None,
     next_boot_id: str | None = None, ahead: bool = False,
 ) -> Claim:  # fmt: skip
-    """The same, as a part of the caller's transaction. Claimed `ahead`, a run holds no slot: it starts in that of another run
-    of this process, and has no heartbeat before (`hold_slots`, `unclaim`)."""
+    """The same, as a part of the caller's transaction. Claimed `ahead`, a run holds no slot, which is to say that it has no
+    heartbeat: it starts in the place of another run of this process (`hold_slots`), or is given back (`unclaim`)."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
     if occurrence.task_id.lower() in going.tasks:
@@ -123,12 +123,12 @@ def claim_in(
         )  # fmt: skip
     inserted = connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
-        " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group)"
-        " VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+        " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group,"
+        " previous_occurrence) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
         (new.run_id, occurrence.task_id, occurrence.key, occurrence.source.value, stamp,
          to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
          new.owner.started, new.owner.boot_id, None if ahead else stamp, new.trace_id, new.log, occurrence.follows,
-         new.group),
+         new.group, _maybe(facts.last_occurrence) if ahead else None),
     )  # fmt: skip
     if inserted.rowcount != 1:
         # It has its row already; taken up all the same, or it would be due for ever. So would an interval that, after the
@@ -154,18 +154,33 @@ def hold_slots(connection: sqlite3.Connection, started: Sequence[tuple[str, date
     connection.executemany("UPDATE attempts SET started_at = ? WHERE run_id = ? AND number = 1", values)
 
 
-def unclaim(connection: sqlite3.Connection, run_id: str, facts: Facts, occurrence: Occurrence) -> bool:
-    """Of a run that was claimed ahead from these facts, and that no slot came free for: as if it had never been claimed.
-    False if somebody wants it to end, which is to be on record."""
-    gone = connection.execute(
-        "DELETE FROM task_runs WHERE run_id = ? AND status = 'running' AND heartbeat_at IS NULL AND end_as IS NULL",
-        (run_id,),
-    )
-    if gone.rowcount != 1:
+def slots_held(db: Database) -> int:
+    return Going(db.connection).slots_held
+
+
+def take_slot(db: Database, run_id: str, limit: int, now: datetime) -> bool:
+    """For a run that was claimed ahead and can't start in the place of another any more. False if there is none free."""
+    with db.transaction() as connection:
+        if Going(connection).slots_held >= limit:
+            return False
+        connection.execute("UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ?", (to_store(now), run_id))
+    return True
+
+
+def unclaim(connection: sqlite3.Connection, run_id: str, owner: Owner) -> bool:
+    """Of a run that was claimed ahead by this owner and not started: as if it had never been claimed. False if somebody wants
+    it to end, which is to be on record."""
+    found = connection.execute(
+        "SELECT task_id, scheduled_for, previous_occurrence FROM task_runs WHERE run_id = ? AND status = 'running'"
+        " AND heartbeat_at IS NULL AND end_as IS NULL AND owner_pid = ? AND owner_started = ?",
+        (run_id, owner.pid, owner.started),
+    ).fetchone()
+    if found is None:
         return False
+    task_id, scheduled_for, previous = found
+    connection.execute("DELETE FROM task_runs WHERE run_id = ?", (run_id,))
     connection.execute(
-        "UPDATE tasks SET last_occurrence = ? WHERE id = ? AND last_occurrence = ?",
-        (_maybe(facts.last_occurrence), facts.task_id, to_store(occurrence.at)),
+        "UPDATE tasks SET last_occurrence = ? WHERE id = ? AND last_occurrence = ?", (previous, task_id, scheduled_for)
     )
     return True
 
@@ -503,8 +518,9 @@ def interrupted(
     with db.transaction() as connection:
         assert run.owner is not None
         taken = connection.execute(
-            "UPDATE task_runs SET host = ?, owner_pid = ?, owner_started = ?, owner_boot = ?, heartbeat_at = ?, interruptions ="
-            " interruptions + ? WHERE run_id = ? AND status = 'running' AND owner_pid = ? AND owner_started = ?",
+            "UPDATE task_runs SET host = ?, owner_pid = ?, owner_started = ?, owner_boot = ?,"
+            " heartbeat_at = CASE WHEN heartbeat_at IS NOT NULL THEN ? END, interruptions = interruptions + ? WHERE run_id = ?"
+            " AND status = 'running' AND owner_pid = ? AND owner_started = ?",
             (
                 new_owner.host,
                 new_owner.pid,

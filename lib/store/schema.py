@@ -346,4 +346,8 @@ MIGRATIONS: tuple[str, ...] = (
     DROP INDEX attempts_running;
     DROP INDEX attempts_by_end;
     """,
+    """
+    -- A run without a heartbeat was claimed ahead and holds no slot yet; if it is given back, so is this to its task.
+    ALTER TABLE task_runs ADD COLUMN previous_occurrence TEXT;
+    """,
 )

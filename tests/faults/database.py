@@ -9,7 +9,7 @@ from random import Random
 
 from tests.faults.disk import each_ran_once, tasks_of, without_traceback
 from tests.faults.injection import IMPATIENT, locked, telegram_of
-from tests.faults.invariants import Journal, journalled, tick_until_quiet
+from tests.faults.invariants import Journal, check, journalled, tick_until_quiet
 from tests.faults.kinds import kind
 from tests.helpers import Gate, Workspace, wait_for
 
@@ -90,6 +90,37 @@ def locked_before_a_slot_is_free(random: Random, workspace: Workspace) -> None:
         assert "can't be used" in tick.communicate(timeout=120)[1] and tick.returncode == 1
         tick_until_quiet(workspace)
         each_ran_once(workspace, ["held", *waiting], telegram)
+
+
+@kind("database locked amid a long queue", seeds=1)
+def locked_amid_a_long_queue(random: Random, workspace: Workspace) -> None:
+    """Of quick tasks, so that some are claimed ahead. What is on record then is started, the rest is for a tick without trouble;
+    sometimes a signal comes, too."""
+    workspace.scheduler = IMPATIENT
+    names = [f"t{number:02}" for number in range(60)]
+    for name in names:
+        workspace.task(name, journalled(workspace), schedule="1h")
+    gate = Gate(workspace)  # so that the tick is not over before the fault has come
+    workspace.task("held", journalled(workspace, gate.command), schedule="1h", priority=1)
+    names.append("held")
+    with telegram_of(workspace, f"max_concurrent: {random.randint(2, 5)}\n") as telegram:
+        tick = workspace.start("tick")
+        begin_at = random.randint(1, 50)
+        wait_for(lambda: len(Journal.of(workspace).began) >= begin_at, "some that run")
+        with locked(workspace):
+            gate.open()
+            assert tick.stderr is not None
+            assert "database is locked; what runs goes on" in tick.stderr.readline()
+            if random.random() < 0.3:
+                tick.send_signal(signal.SIGTERM)
+        tick.communicate(timeout=120)
+        assert tick.returncode in (1, 143), tick.returncode
+        tick_until_quiet(workspace)
+        check(workspace, telegram, no_database=True)
+        ended = [status for name in names for status, _, _ in workspace.rows(name) if status != "skipped"]
+        assert len(ended) == len(names) and set(ended) <= (
+            {"success"} if tick.returncode == 1 else {"success", "cancelled"}
+        )
 
 
 @kind("SIGTERM while an end waits for the database", seeds=1)

@@ -70,9 +70,8 @@ def screens(random: Random, workspace: Workspace) -> None:
     try:
         ids = _loud_workspace(random, workspace, telegram)
         told = [bounded(workspace, "tick"), bounded(workspace, "run", "script", code=None)]
-        bounded(
-            workspace, "hint", "loud", "--every", "2h", "--reason", "".join(nasty.text(random, 2).split("\0"))[:400]
-        )
+        reason = "".join(nasty.text(random, 2).split("\0"))[:400]
+        bounded(workspace, "hint", "loud", "--every", "2h", f"--reason={reason}")
         workspace.cli("comment", "loud", "…" + nasty.text(random, 4).replace("\0", "")[:3000])
         author = nasty.text(random, 2).replace("\0", "") + "\udcff"
         workspace.cli("comment", "loud", "from a task", env={"TICKDOWN_TASK_ID": author})

@@ -285,6 +285,24 @@ def in_a_shared_queue(random: Random, workspace: Workspace) -> None:
     killed_at_points(random, workspace, random.choice(["fork", "begin", "commit", "spawn"]), share=8)
 
 
+@kind("tick killed amid a long queue", seeds=1)
+def amid_a_long_queue(random: Random, workspace: Workspace) -> None:
+    """Of quick tasks, so that some are claimed ahead, by one process or two."""
+    workspace.config(f"max_concurrent: {random.randint(2, 6)}\n")
+    names = [f"t{number:02}" for number in range(60)]
+    for name in names:
+        workspace.task(name, journalled(workspace), schedule="1h")
+    share = random.choice([0, 20])
+    for _ in range(random.randint(1, 3)):
+        label = random.choice(["begin", "commit", "spawn", "note"])
+        run_mortal(workspace, label, random.randint(1, 60 if label == "spawn" else 20), share=share)
+    tick_until_quiet(workspace)
+    check(workspace)
+    for name in names:
+        ended = [status for status, _, _ in workspace.rows(name) if status != "skipped"]
+        assert ended in (["success"], ["orphaned"]), f"{name}: {workspace.rows(name)}"
+
+
 def killed_at_points(random: Random, workspace: Workspace, label: str, *, share: int = 0) -> None:
     """One death at such a point, and then some of those that clear up die too, wherever."""
     with prepared(random, workspace) as trial:
