@@ -222,7 +222,9 @@ class Queue:
         going = self._runs()
         held = sum(run.holds_slot for run in going) + sum(one.execution.holds_slot for one in self.claimed)
         shared = sum(job.share for job in self.supervisor.jobs if isinstance(job, Helper))
-        return max(0, min(held, self.slots - shared) - sum(not run.is_ending for run in going))
+        # What waits for a slot to be run again, after its owner died, uses none.
+        used = sum((run.holds_slot or run.started_at is not None) and not run.is_ending for run in going)
+        return max(0, min(held, self.slots - shared) - used)
 
     # --- claiming ----------------------------------------------------------------------------------------------
 
