@@ -18,7 +18,7 @@ from enum import Enum, auto
 from lib.context import Context
 from lib.deciding import Decision, decide_again
 from lib.errors import TickdownError
-from lib.execute import Execution
+from lib.execute import LOOK_FOR_SLOT_EVERY, Execution
 from lib.governor import spread_catch_ups
 from lib.helper import Helper
 from lib.lock import TaskLock
@@ -31,7 +31,6 @@ from lib.store import comments, heals, runs
 from lib.supervisor import Supervisor
 from lib.task import Task
 
-LOOK_FOR_SLOT_EVERY = 1.0
 # So many share a commit; more of them, and those that run would have ended before the next are started.
 STARTS_AT_ONCE = 8
 # So many more are claimed ahead, as soon as no more than so few of them are left, if those that end now took no longer than
