@@ -9,20 +9,24 @@ from __future__ import annotations
 import os
 import sys
 
-from lib.idle import is_idle_tick
+from lib.idle import look_around
 
 
 def main(argv: list[str] | None = None) -> int:
-    if is_idle_tick(sys.argv[1:] if argv is None else argv, os.path.dirname(os.path.realpath(__file__))):
+    look = look_around(sys.argv[1:] if argv is None else argv, os.path.dirname(os.path.realpath(__file__)))
+    if look is not None and look.nothing_to_do:
         return 0
     from lib import cli
 
-    return cli.main(argv)
+    return cli.main(argv, look)
 
 
 if __name__ == "__main__":
     code = main()
-    if "lib.cli" not in sys.modules:
-        # The database is not closed: whoever closes it last merges and syncs its log, which is not worth it for two rows.
-        os._exit(code)
-    sys.exit(code)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        pass  # whoever reads it has left
+    # At once: all is written, and taking 10,000 tasks apart would be work for nobody. An idle tick's database is not even
+    # closed: whoever closes it last merges and syncs its log, which is not worth it for two rows.
+    os._exit(code)

@@ -13,7 +13,7 @@ from lib.config import Settings, load_settings, remember
 from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
-from lib.idle import fingerprint, read_shortcut, shortcut_path
+from lib.idle import Look, fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
 from lib.model import ErrorClass, Facts, Run, RunStatus
 from lib.process import boot_id, this_process
@@ -71,17 +71,24 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
     return App(workspace, settings, redactor, Log(workspace.logs, redactor), Redactor(secrets))
 
 
-def load(workspace: Workspace, settings: Settings, db: Database | None) -> Catalog:
-    now, remembered = datetime.now(UTC), ticks.remembered_catalogue(db) if db is not None else ""
-    found, kept = scan_tasks(workspace), files.all_files(db) if db is not None else {}
+def load(workspace: Workspace, settings: Settings, db: Database | None, look: Look | None = None) -> Catalog:
+    now, remembered, kept = datetime.now(UTC), "", {}
+    if db is not None:
+        with db.one_moment():
+            remembered, kept = ticks.remembered_catalogue(db), files.all_files(db)
+    # What is kept must not be newer than what is found: a file that another tick has met in between would be taken for gone.
+    if look is not None and look.still_holds(str(workspace.root), remembered):
+        now, found = look.at, look.found
+    else:
+        found = scan_tasks(workspace)
     trusted = bool(settings.basis) and remembered.startswith(settings.basis)
     catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
     return replace(catalog, made_from=fingerprint(settings.basis, found) or settings.basis, remembered=remembered)
 
 
-def refresh(context: Context, now: datetime) -> Catalog:
+def refresh(context: Context, now: datetime, look: Look | None = None) -> Catalog:
     """Bring the catalogue and the store up to date with the files, and see to what was found broken. For ticks."""
-    catalog = reject_past_dates(load(context.workspace, context.settings, context.db), context.db, now)
+    catalog = reject_past_dates(load(context.workspace, context.settings, context.db, look), context.db, now)
     # Before the files are remembered as known: a tick that dies in between must leave the next one something to report.
     _report_broken_files(context.db, catalog, now)
     sync_catalog(context.db, catalog, now, seen_to=True)

@@ -15,6 +15,7 @@ from lib.errors import Exit, TickdownError
 
 if TYPE_CHECKING:
     from lib.app import App
+    from lib.idle import Look
     from lib.workspace import Workspace
 
 
@@ -58,7 +59,7 @@ def _with_our_own_python(error: ModuleNotFoundError) -> int:
     return int(Exit.FAILED)
 
 
-def main(argv: list[str] | None = None) -> int:
+def main(argv: list[str] | None = None, look: Look | None = None) -> int:
     # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
     gc.set_threshold(100_000, 50, 50)
     _see_to_the_streams()
@@ -67,7 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         if PathFinder.find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
-        return _all_said(int(dispatch(arguments)))
+        return _all_said(int(dispatch(arguments, look)))
     except TickdownError as error:
         if arguments.command == "tick" and not arguments.dry_run:
             from lib.crash import report_stopped
@@ -134,7 +135,7 @@ def _arguments(argv: list[str]) -> SimpleNamespace:
     return parsed(argv)
 
 
-def dispatch(arguments: SimpleNamespace) -> Exit:
+def dispatch(arguments: SimpleNamespace, look: Look | None) -> Exit:
     from lib import commands as do
     from lib.process import descends_from_one_with
     from lib.views import Screen
@@ -148,7 +149,7 @@ def dispatch(arguments: SimpleNamespace) -> Exit:
     screen = Screen(app.on_screen, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
-            return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach)
+            return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach, look)
         case "run":
             return do.act.run(app, screen, arguments.id, arguments.heal, arguments.key, arguments.dry_run)
         case "list":

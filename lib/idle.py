@@ -44,15 +44,31 @@ _STATE = """
 """
 
 
-def is_idle_tick(arguments: Sequence[str], default_root: str) -> bool:
-    """True if this is a plain `tick` with nothing to do; it is stamped then."""
+class Look:
+    """All files with their stamps, as a tick has found them. One that has something to do goes on from here: to look once
+    more would cost as much again."""
+
+    __slots__ = ("at", "found", "nothing_to_do", "remembered", "root")
+
+    def __init__(self, root: str, at: datetime, remembered: str) -> None:
+        self.root, self.at, self.remembered = root, at, remembered
+        self.found = list(scan(os.path.join(root, "tasks")))
+        self.nothing_to_do = False
+
+    def still_holds(self, root: str, remembered: str) -> bool:
+        """Not if another tick has read the files since: what it has met must not be missed here."""
+        return (root, remembered) == (self.root, self.remembered)
+
+
+def look_around(arguments: Sequence[str], default_root: str) -> Look | None:
+    """Whether a plain `tick` has nothing to do; it is stamped then. None where that can't be told by looking at the files."""
     chosen = _workspace_of(arguments, default_root)
     if chosen is None or os.environ.get("TICKDOWN_HEALING") or None in (sys.stdin, sys.stdout, sys.stderr):
-        return False
+        return None
     try:
-        return _nothing_to_do(os.path.realpath(os.path.expanduser(chosen)))
+        return _look(os.path.realpath(os.path.expanduser(chosen)))
     except (OSError, ValueError, sqlite3.Error):
-        return False
+        return None
 
 
 def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
@@ -71,19 +87,25 @@ def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
     return chosen if ticks == 1 else None
 
 
-def _nothing_to_do(root: str) -> bool:
+def _look(root: str) -> Look | None:
     state = os.path.join(root, "state")
     if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
-        return False
+        return None
     database, *variables = read_shortcut(root)
     if os.path.islink(database) or not os.path.exists(database):
-        return False
+        return None
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     known = _what_to_find(connection, now)
-    if known is None or known != fingerprint(basis(outside(root), variables), scan(os.path.join(root, "tasks"))):
+    if known is None:
         connection.close()
-        return False
+        return None
+    of_basis = basis(outside(root), variables)
+    look = Look(root, now, known)
+    made = fingerprint(of_basis, look.found)
+    if made != known:
+        connection.close()
+        return look if made is not None else None  # a file that was changed this very moment can be trusted in the next
     # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("BEGIN IMMEDIATE")
@@ -92,7 +114,8 @@ def _nothing_to_do(root: str) -> bool:
     connection.execute("COMMIT")
     if sys.stdout.isatty():
         print("tick: nothing due", flush=True)
-    return True
+    look.nothing_to_do = True
+    return look
 
 
 def _what_to_find(connection: sqlite3.Connection, now: datetime) -> str | None:

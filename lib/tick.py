@@ -22,7 +22,7 @@ from lib.errors import Exit, TickdownError
 from lib.execute import Execution
 from lib.governor import Plan, Unrun, baseline_due, chain_due, is_by_chain, look_again, plan
 from lib.helper import Did, Helper, Part, share
-from lib.idle import OUTAGE_AFTER
+from lib.idle import OUTAGE_AFTER, Look
 from lib.machine import machine_load
 from lib.model import Alert, CatchUp, DisabledReason, Facts, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
@@ -87,10 +87,13 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
 
 
 class Tick:
-    def __init__(self, context: Context, every: timedelta | None, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, context: Context, every: timedelta | None, tell: Callable[[str], None], look: Look | None = None
+    ) -> None:
         self.context, self.every, self.tell = context, every, tell
         self.catalog = Catalog(())
-        self.report = Report(datetime.now(UTC))
+        self._look = look
+        self.report = Report(look.at if look is not None else datetime.now(UTC))
         self.supervisor = self._new_supervisor()
         slots = context.settings.config.max_concurrent
         self.queue = Queue(context, self.supervisor, slots, self.report.run_ids)
@@ -190,8 +193,9 @@ class Tick:
     def _pass(self) -> None:
         """Bring everything up to date and queue what is due. `--every` does this again within the minute."""
         context, now = self.context, datetime.now(UTC)
+        look, self._look = self._look, None  # good for one
         try:
-            self.catalog = refresh(context, now)
+            self.catalog = refresh(context, now, look)
         except TickdownError as error:
             if not self._passes_done:
                 raise

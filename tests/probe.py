@@ -1,4 +1,4 @@
-"""Run a command of the scheduler and write down what it imports, opens and asks the database: probe.py OUT ARGUMENT…"""
+"""Run a command of the scheduler and write down what it imports, opens, lists and asks the database: probe.py OUT ARGUMENT…"""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 out, arguments = sys.argv[1], sys.argv[2:]
 opened: list[str] = []
+listed: list[str] = []
 statements: list[str] = []
 
 
 def listen(event: str, values: tuple[object, ...]) -> None:
     if event == "open":
         opened.append(os.fsdecode(values[0]) if isinstance(values[0], (str, bytes, os.PathLike)) else str(values[0]))
+    elif event == "os.scandir":
+        listed.append(str(values[0]))
 
 
 def traced(*values: Any, **named: Any) -> Any:
@@ -36,4 +39,5 @@ sys.addaudithook(listen)
 code = scheduler.main(arguments)
 modules = sorted(set(sys.modules) - before)
 with open(out, "w", encoding="utf-8") as file:
-    json.dump({"code": code, "modules": modules, "opened": opened, "statements": statements}, file)
+    told = {"code": code, "modules": modules, "opened": opened, "listed": listed, "statements": statements}
+    json.dump(told, file)

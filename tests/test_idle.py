@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from lib.scan import UNTRUSTED, scan
-from tests.helpers import PROJECT, Workspace, wait_for
+from tests.helpers import PROJECT, Workspace, half_past, wait_for
 
 FAR_AWAY = "30 3 29 2 *"
 # Everything that the shortest way needs beyond what Python has loaded by itself.
@@ -107,13 +107,23 @@ def test_a_run_that_simply_succeeds_costs_few_statements(workspace: Workspace) -
     assert len(once) <= 8, once  # three for its claim, four for its end, one for when to look again
 
 
-def test_one_changed_file_costs_one_file(workspace: Workspace) -> None:
-    many(workspace, 1000)
-    workspace.tick()
-    workspace.task("t7", schedule=FAR_AWAY, title="another")
-    read = [path for path in probe(workspace, "tick")["opened"] if path.endswith(".md")]
-    assert read == [str(workspace.root / "tasks" / "t7.md")]
-    assert is_idle(workspace)
+def test_one_changed_file_costs_one_file(workspace: Workspace, tmp_path: Path) -> None:
+    few, lots = workspace, Workspace(tmp_path / "lots")
+    asked = []
+    for place, count in ((few, 10), (lots, 1000)):
+        many(place, count)
+        place.tick()
+        assert is_idle(place)
+        place.task("t7", schedule=FAR_AWAY, title="another")
+        changed = probe(place, "tick")
+        assert [path for path in changed["opened"] if path.endswith(".md")] == [str(place.root / "tasks" / "t7.md")]
+        assert changed["listed"].count(str(place.root / "tasks")) == 1
+        assert is_idle(place)
+        asked.append(changed)
+    first, second = asked
+    assert len(first["statements"]) == len(second["statements"])
+    assert len(first["opened"]) == len(second["opened"])
+    assert first["modules"] == second["modules"]
 
 
 # --- it is a tick all the same ---------------------------------------------------------------------------------
@@ -220,6 +230,26 @@ def test_what_was_edited_within_the_second_runs_as_it_says_now(settled: Workspac
     same_size_and_time(settled.root / "tasks" / "a.md")
     settled.tick()
     assert settled.json("show", "a")["command"] == "fals"
+
+
+def test_a_file_that_another_tick_has_met_meanwhile_is_not_taken_for_gone(settled: Workspace) -> None:
+    """A tick has looked at the files, and before it goes on another one has read them anew."""
+    changed = settled.task("a", schedule=FAR_AWAY, title="another")
+    newer, text = changed.with_name("newer.md"), changed.read_text().replace("id: a", "id: newer")
+    meanwhile = (
+        "import pathlib, subprocess, sys; from lib import cli, idle\n"
+        "words, file, text, other = ['tick', '--workspace', sys.argv[1]], *sys.argv[2:4], sys.argv[4:]\n"
+        "look = idle.look_around(words, '/')\n"
+        "assert look is not None and not look.nothing_to_do\n"
+        "pathlib.Path(file).write_text(text)\n"
+        "subprocess.run(other, check=True)\n"
+        "sys.exit(cli.main(words, look))"
+    )
+    command = [sys.executable, "-c", meanwhile, str(settled.root), str(newer), text, *settled.argv("tick")]
+    subprocess.run(command, env=settled.environment | {"PYTHONPATH": str(PROJECT)}, check=True, timeout=120)
+    assert settled.sql("SELECT id, gone FROM tasks ORDER BY id") == [("a", 0), ("newer", 0)]
+    assert len(settled.sql("SELECT 1 FROM files")) == 2
+    assert is_idle(settled)
 
 
 def test_a_link_that_leads_elsewhere_is_noticed(settled: Workspace) -> None:
@@ -415,13 +445,13 @@ def test_the_end_of_a_task_wakes_the_one_that_follows(settled: Workspace) -> Non
 
 
 def test_a_broken_file_stays_idle_until_its_task_is_due(settled: Workspace) -> None:
-    path = settled.task("b", schedule="* * * * *")
+    path = settled.task("b", schedule=half_past())
     settled.tick()
     path.write_text("---\nid: b\nschedule: nonsense\n---\n")
     settled.tick()
     settled.sql("UPDATE tasks SET look_at = '2099-01-01T00:00:00.000Z' WHERE look_at > ''")
     assert is_idle(settled)
-    settled.move_back("b", "-1 minutes")
+    settled.move_back("b", "-1 hours")
     settled.tick()
     assert settled.rows("b") == [("skipped", "rejected", 1)]
 

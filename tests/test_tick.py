@@ -658,8 +658,8 @@ def test_trouble_with_the_database_that_is_over_is_told_as_past(workspace: Works
     assert "nothing runs" not in telegram.texts[0] and workspace.rows("job") == [RAN]
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_state_that_can_not_be_written_is_said_and_is_no_bug(workspace: Workspace) -> None:
+    workspace.bind_by_modes()
     workspace.task("job", schedule="1h")
     workspace.tick()
     (workspace.root / "state" / "tickdown.db").chmod(0o400)
@@ -684,8 +684,8 @@ def test_a_state_folder_that_can_not_be_written_is_told_once_an_hour(workspace: 
     workspace.tick()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everywhere")
 def test_tasks_in_a_folder_that_can_not_be_read_leave_rows_and_stay_known(workspace: Workspace) -> None:
+    workspace.bind_by_modes()
     path = workspace.write_task("sub/job", "---\nid: job\nschedule: '* * * * *'\ncommand: 'true'\n---\n")
     workspace.task("fine", schedule="1h")
     workspace.tick()
@@ -696,6 +696,23 @@ def test_tasks_in_a_folder_that_can_not_be_read_leave_rows_and_stay_known(worksp
     assert [row[:2] for row in workspace.rows("job")] == [("skipped", "rejected")]
     assert workspace.rows("fine") == [RAN]
     assert workspace.sql("SELECT gone FROM tasks WHERE id = 'job'") == [(0,)]
+    path.unlink()
+    path.parent.rmdir()
+    workspace.tick()
+    assert workspace.sql("SELECT id FROM tasks WHERE gone") == [("job",)]
+
+
+def test_a_task_whose_file_has_another_id_now_is_gone_and_one_whose_file_was_moved_is_not(workspace: Workspace) -> None:
+    renamed, moved, broken = (workspace.task(name, schedule="0 0 1 1 *") for name in ("before", "moved", "broken"))
+    workspace.tick()
+    renamed.write_text(renamed.read_text().replace("id: before", "id: after"))
+    moved.rename(moved.with_name("elsewhere.md"))
+    broken.write_text("nothing")
+    workspace.tick()
+    assert workspace.sql("SELECT id FROM tasks WHERE gone") == [("before",)]
+    broken.unlink()
+    workspace.tick()
+    assert workspace.sql("SELECT id FROM tasks WHERE gone ORDER BY id") == [("before",), ("broken",)]
 
 
 def test_a_task_that_ends_at_once_does_not_keep_a_tick_busy(workspace: Workspace) -> None:

@@ -20,6 +20,7 @@ from lib.deliver import complain, deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
 from lib.governor import Plan, is_spent, state_of
+from lib.idle import Look
 from lib.lock import TaskLock, read_holder
 from lib.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from lib.process import is_alive, stop_writing_to
@@ -48,7 +49,7 @@ RECORDED_WITHIN = 15.0
 # --- tick ------------------------------------------------------------------------------------------------------
 
 
-def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool) -> Exit:
+def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool, look: Look | None) -> Exit:
     if is_dry_run:
         now, db = datetime.now(UTC), app.database() if app.database_path().exists() else Database(None)
         report = dry_run(app.context(db), reject_past_dates(app.catalog(db), db, now), now)
@@ -62,7 +63,7 @@ def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, de
         from lib.crash import replace_and_report
 
         return replace_and_report(app, str(error))
-    report = Tick(app.context(db), every, tell=_teller(screen)).run()
+    report = Tick(app.context(db), every, _teller(screen), look).run()
     _show_report(app, screen, db, report)
     db.close()  # whoever is last leaves one file, without a log beside it
     return report.exit_code

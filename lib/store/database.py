@@ -137,6 +137,15 @@ class Database:
             self._turns = os.memfd_create("turns", os.MFD_CLOEXEC)
 
     @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read inside is of one moment, whatever others write meanwhile."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.rollback()
+
+    @contextmanager
     def rehearsal(self) -> Iterator[None]:
         """Whatever is written inside is undone at the end: to see what a tick would make of things."""
         self.connection.execute("BEGIN IMMEDIATE")

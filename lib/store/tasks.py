@@ -59,7 +59,7 @@ def sync(
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
     met = {file.path for file in new}
     connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
-    for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
+    for row in _who_may_be_gone(connection, catalog):
         if row["id"] not in catalog and _is_gone(row, catalog):
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
@@ -161,6 +161,17 @@ def _chain_changes(task: Task, known: list[sqlite3.Row]) -> list[tuple[str, tupl
         ("INSERT INTO chains (task_id, upstream, wants) VALUES (?, ?, ?)", (task.id, upstream, wants))
         for upstream, wants in task.after.items()
     ]
+
+
+def _who_may_be_gone(connection: sqlite3.Connection, catalog: Catalog) -> list[sqlite3.Row]:
+    """Those whose file was removed or reads otherwise now, or whose folder was one that could not be read; all of them, if
+    that is less trouble."""
+    paths = [*(file.path for file in catalog.read), *catalog.removed]
+    select = "SELECT id, path, first_seen FROM tasks WHERE NOT gone"
+    if len(paths) > _MANY:
+        return connection.execute(select).fetchall()
+    below = f"{select} AND (path = :path OR path > :path || '/' AND path < :path || '0')"  # 0 is what comes behind /
+    return [row for path in paths for row in connection.execute(below, {"path": path})]
 
 
 def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
