@@ -315,3 +315,10 @@ def test_an_alert_whose_lease_ran_out_is_not_sent_by_its_first_holder(tmp_path: 
     quick = outbox.lease_due(db, None, now + 2 * outbox.LEASE)
     assert not outbox.keep_lease(db, slow, now + 2 * outbox.LEASE)
     assert outbox.keep_lease(db, quick, now + 2 * outbox.LEASE)
+
+
+@pytest.mark.parametrize("command", [["tick"], ["run", "a"], ["list"], ["why", "a"], ["comment", "a", "hello"]])
+def test_the_last_command_leaves_one_file_without_a_log_beside_it(workspace: Workspace, command: list[str]) -> None:
+    workspace.task("a", schedule="1h")
+    workspace.cli(*command)
+    assert [path.name for path in (workspace.root / "state").glob("tickdown.db*")] == ["tickdown.db"]
