@@ -55,11 +55,27 @@ class Tool:
     name: str
     limit: str  # of what runs at once
     prepare: Callable[[Path, Jobs], list[str]]  # writes its configuration; the command that starts it
-    idle: str = "not measured"
-    memory: str = "not measured"
-    delay: str = "not measured"
-    burst: str = "not measured"
+    idle: float | None = None  # seconds
+    memory: float | None = None  # KiB
+    delay: float | None = None  # seconds
     bursts: list[float] = field(default_factory=list)  # seconds
+    why_not: dict[str, str] = field(default_factory=dict)  # what could not be measured
+
+    @property
+    def burst(self) -> float | None:
+        return statistics.median(self.bursts) if self.bursts else None
+
+    @property
+    def row(self) -> list[str]:
+        bursts = ", ".join(map(ms, self.bursts)) or None
+        shown = {
+            "idle": None if self.idle is None else ms(self.idle),
+            "memory": None if self.memory is None else mib(self.memory),
+            "delay": None if self.delay is None else ms(self.delay),
+            "bursts": bursts,
+        }
+        cells = [text or f"not measured: {self.why_not.get(name, 'no number')}" for name, text in shown.items()]
+        return [self.name, *cells, self.limit]
 
 
 def measure_peers(bench: Bench) -> Section:
@@ -85,12 +101,16 @@ def measure_peers(bench: Bench) -> Section:
     _measure_idle(bench, tools)
     for number, tool in enumerate(tools):
         _measure_starts(bench, tool, bench.folder / f"peer-{number}")
-    rows = [[tool.name, tool.idle, tool.memory, tool.delay, tool.burst, tool.limit] for tool in tools]
-    section.tables.append(table(["", "idle minute, processor", "memory held", "delay", "burst", "at once"], rows))
-    for ours, other in [(by_cron, cron), *((by_timer, daemon) for daemon in daemons)]:
-        if ours.bursts and other.bursts:
+    head = ["", "idle minute, processor", "memory held", "delay", "burst", "at once"]
+    section.tables.append(table(head, [tool.row for tool in tools]))
+    pairs = [(by_cron, cron), *((by_timer, daemon) for daemon in daemons)]
+    for ours, other in pairs:
+        if ours.burst is not None and other.burst is not None:
             what = f"burst of {count:,}, {ours.name.removeprefix('Tickdown, ')}, over {other.name}"
-            section.goals.append(Goal(what, statistics.median(ours.bursts) / statistics.median(other.bursts), 1))
+            section.goals.append(Goal(what, ours.burst / other.burst, 1))
+    section.tables.append(
+        "Said plainly, each beside what starts like it:\n\n" + _plainly([*pairs, (by_timer, apscheduler)])
+    )
     section.notes = [
         "Tickdown holds no memory between the minutes: what is shown is that of what starts it. An idle tick has a peak of"
         f" {_peak_of_a_tick(bench)}.",
@@ -103,6 +123,27 @@ def measure_peers(bench: Bench) -> Section:
         f"Versions: {_versions()}.",
     ]
     return section
+
+
+def _plainly(pairs: Sequence[tuple[Tool, Tool]]) -> str:
+    """What is better and what is worse."""
+    subjects: list[tuple[str, Callable[[Tool], float | None]]] = [
+        ("Processor time of an idle minute", lambda tool: tool.idle),
+        ("Memory held between the minutes", lambda tool: tool.memory),
+        ("Delay of one job", lambda tool: tool.delay),
+        ("Burst, until the last job", lambda tool: tool.burst),
+    ]
+    lines = []
+    for subject, number_of in subjects:
+        numbers = [(other.name, number_of(ours), number_of(other)) for ours, other in pairs]
+        known = [(name, ours < other) for name, ours, other in numbers if ours is not None and other is not None]
+        verdicts = [
+            f"Tickdown is {word} than {', '.join(names)}"
+            for word, is_less in (("better", True), ("worse", False))
+            if (names := [name for name, less in known if less is is_less])
+        ]
+        lines.append(f"- {subject}: {'; '.join(verdicts) or 'not measured'}.")
+    return "\n".join(lines)
 
 
 def _peak_of_a_tick(bench: Bench) -> str:
@@ -133,7 +174,7 @@ def _measure_idle(bench: Bench, tools: Sequence[Tool]) -> None:
             try:
                 argv = tool.prepare(folder, _idle_jobs(bench))
             except CannotMeasure as error:
-                tool.idle = tool.memory = f"not measured: {error}"
+                tool.why_not |= {"idle": str(error), "memory": str(error)}
             else:
                 running.append((tool, stack.enter_context(resident(argv, folder / "output"))))
         half = next_minute(START_UP) + 30  # what a minute brings is over by then
@@ -142,9 +183,9 @@ def _measure_idle(bench: Bench, tools: Sequence[Tool]) -> None:
         sleep_until(half + 60)
         for (tool, pid), used_before in zip(running, before, strict=True):
             if memory := resident_kib(pid):
-                tool.idle, tool.memory = ms(cpu_seconds(pid) - used_before), mib(memory)
+                tool.idle, tool.memory = cpu_seconds(pid) - used_before, memory
             else:
-                tool.idle = tool.memory = "not measured: it ended by itself"
+                tool.why_not |= dict.fromkeys(("idle", "memory"), "it ended by itself")
 
 
 def _measure_starts(bench: Bench, tool: Tool, folder: Path) -> None:
@@ -157,15 +198,14 @@ def _measure_starts(bench: Bench, tool: Tool, folder: Path) -> None:
     jobs = [(schedule, stamps.command(number)) for number, schedule in enumerate(schedules)]
     try:
         with resident(tool.prepare(folder, jobs), folder / "output") as pid:
-            tool.delay = ms(_wait_for_stamps(stamps, 1, first))
+            tool.delay = _wait_for_stamps(stamps, 1, first)
             for minute in minutes:
                 tool.bursts.append(_wait_for_stamps(stamps, len(jobs), minute))
             while descendants(pid) and time.time() < minutes[-1] + PATIENCE:
                 time.sleep(0.5)  # a tick that still writes its records is let end by itself
-        tool.burst = ", ".join(map(ms, tool.bursts))
     except CannotMeasure as error:
         tool.bursts.clear()
-        tool.burst = f"not measured: {error}"
+        tool.why_not |= {"delay": str(error), "bursts": str(error)}
 
 
 def _wait_for_stamps(stamps: Stamps, count: int, moment: float) -> float:
