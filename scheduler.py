@@ -13,8 +13,8 @@ from lib.idle import look_around
 
 
 def main(argv: list[str] | None = None) -> int:
-    look = look_around(sys.argv[1:] if argv is None else argv, os.path.dirname(os.path.realpath(__file__)))
-    if look is not None and look.nothing_to_do:
+    is_idle, look = look_around(sys.argv[1:] if argv is None else argv, os.path.dirname(os.path.realpath(__file__)))
+    if is_idle:
         return 0
     from lib import cli
 

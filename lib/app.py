@@ -26,6 +26,8 @@ from lib.terminal import one_line
 from lib.views import TaskView
 from lib.workspace import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 
+LOOK_AGAIN = 3  # at most, where files disappear while they are read
+
 
 @record(frozen=True)
 class App:
@@ -83,7 +85,13 @@ def load(workspace: Workspace, settings: Settings, db: Database | None, look: Lo
         found = scan_tasks(workspace)
     trusted = bool(settings.basis) and remembered.startswith(settings.basis)
     catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
-    return replace(catalog, made_from=fingerprint(settings.basis, found) or settings.basis, remembered=remembered)
+    for _ in range(LOOK_AGAIN):
+        if not catalog.vanished:
+            break
+        now, found = datetime.now(UTC), scan_tasks(workspace)  # it may have another name by now
+        catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
+    made_from = None if catalog.may_read_otherwise else fingerprint(settings.basis, found)
+    return replace(catalog, made_from=made_from or settings.basis, remembered=remembered)
 
 
 def refresh(context: Context, now: datetime, look: Look | None = None) -> Catalog:

@@ -10,16 +10,17 @@ from pathlib import Path
 
 from lib.chains import chain_problems
 from lib.errors import Exit, TickdownError
+from lib.idle import is_complete
 from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
 from lib.process import by_two
 from lib.records import record, replace
 from lib.redact import telling_values
-from lib.scan import UNTRUSTED, scan
+from lib.scan import UNTRUSTED, is_unusable, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.terminal import one_line
-from lib.workspace import IsALink, UnsafeFile, Workspace, read_checked, variables_in
+from lib.workspace import IsALink, UnsafeFile, Workspace, may_pass, read_checked, variables_in
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
@@ -79,13 +80,19 @@ class Catalog:
         TaskFile, ...
     ] = ()  # those that the store had not known as they are, before they were compared with others
     removed: tuple[str, ...] = ()  # paths that the store still knows
+    vanished: bool = False  # something that had been found was gone when it was to be read
     made_from: str = ""  # the fingerprint of all that it was made from
     remembered: str = ""  # the one that the store had when it was made
 
     @property
     def is_settled(self) -> bool:
         """Whether every file can be trusted to have another stamp once it is changed again."""
-        return " " in self.made_from
+        return is_complete(self.made_from)
+
+    @property
+    def may_read_otherwise(self) -> bool:
+        """Whether a file could be read otherwise the next moment, though nobody has touched it."""
+        return self.vanished or any(file.stamp == UNTRUSTED for file in self.read)
 
     @property
     def tasks(self) -> list[Task]:
@@ -210,11 +217,12 @@ def catalog_of(
             unknown.append((path, stamp))
         else:
             files.append(file)
-    read = _read_all(unknown, FileReader(workspace, known))
+    tried = _read_all(unknown, FileReader(workspace, known))
+    read = [file for (path, _), file in zip(unknown, tried, strict=True) if file.is_valid or os.path.lexists(path)]
     files += read
     files.sort(key=lambda file: file.path)
     removed = kept.keys() - {file.path for file in files} if len(files) - len(read) < len(kept) else ()
-    return Catalog(tuple(_chained(files)), now, tuple(read), tuple(removed))
+    return Catalog(tuple(_chained(files)), now, tuple(read), tuple(removed), vanished=len(read) < len(tried))
 
 
 def _read_all(unknown: list[tuple[str, str]], reader: FileReader) -> list[TaskFile]:
@@ -327,10 +335,12 @@ class FileReader:
         shown = relative.encode("utf-8", "backslashreplace").decode()
         if shown != relative:
             message = "its name is not valid UTF-8; rename it"
-            return TaskFile(shown, digest=_digest(message.encode()), problems=(Problem(1, "", message),))
-        content, message = self._content(path)
-        if message:
             return TaskFile(shown, stamp, _digest(message.encode()), problems=(Problem(1, "", message),))
+        try:
+            content = self._content(path)
+        except UnsafeFile as error:
+            kept = UNTRUSTED if error.may_pass and not is_unusable(stamp) else stamp
+            return TaskFile(shown, kept, _digest(str(error).encode()), problems=(Problem(1, "", str(error)),))
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
@@ -343,8 +353,7 @@ class FileReader:
             chained=task is not None and bool(task.after), dated=task is not None and _is_dated(task),
         )  # fmt: skip
 
-    def _content(self, path: str) -> tuple[bytes, str]:
-        """The bytes of a task file, or the reason why it is not even read."""
+    def _content(self, path: str) -> bytes:
         owners = {0, os.geteuid(), self._owner}
         inside = f"{self._root}/"
         folder, _, name = path.rpartition("/")
@@ -354,17 +363,17 @@ class FileReader:
             real = f"{self._real_folders[folder]}/{name}"
             try:
                 if path.startswith(inside) and not real.startswith(inside):
-                    return b"", _LEAVES
-                return read_checked(real, owners, self._root, follow=False), ""
+                    raise UnsafeFile(_LEAVES)
+                return read_checked(real, owners, self._root, follow=False)
             except IsALink:
                 real = os.path.realpath(real, strict=True)
                 if path.startswith(inside) and not real.startswith(inside):
-                    return b"", _LEAVES
-                return read_checked(real, owners, self._root), ""
-        except UnsafeFile as error:
-            return b"", str(error)
-        except (OSError, RuntimeError) as error:
-            return b"", f"can't be read: {getattr(error, 'strerror', None) or error}"
+                    raise UnsafeFile(_LEAVES) from None
+                return read_checked(real, owners, self._root)
+        except OSError as error:
+            raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
+        except RuntimeError as error:  # links in a circle
+            raise UnsafeFile(f"can't be read: {error}") from None
 
     @cached_property
     def _owner(self) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
@@ -29,6 +30,7 @@ OUTAGE_AFTER = timedelta(minutes=5)
 # Ticks that begin together may stamp in any order; a heartbeat further ahead is from a clock that has been set back.
 CLOCK_SLACK = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(days=1)
+GOOD_FOR = 1.0  # seconds: who had to wait for the database looks at the files once more
 ROTATE_AT = 10 * 1024 * 1024  # bytes of scheduler.log
 _LIB = os.path.dirname(__file__)
 
@@ -48,27 +50,27 @@ class Look:
     """All files with their stamps, as a tick has found them. One that has something to do goes on from here: to look once
     more would cost as much again."""
 
-    __slots__ = ("at", "found", "nothing_to_do", "remembered", "root")
+    __slots__ = ("at", "found", "remembered", "root", "until")
 
     def __init__(self, root: str, at: datetime, remembered: str) -> None:
         self.root, self.at, self.remembered = root, at, remembered
+        self.until = time.monotonic() + GOOD_FOR
         self.found = list(scan(os.path.join(root, "tasks")))
-        self.nothing_to_do = False
 
     def still_holds(self, root: str, remembered: str) -> bool:
-        """Not if another tick has read the files since: what it has met must not be missed here."""
-        return (root, remembered) == (self.root, self.remembered)
+        """Not if another tick has read the files since: what it has met must not be missed here. Nor after a wait."""
+        return (root, remembered) == (self.root, self.remembered) and time.monotonic() < self.until
 
 
-def look_around(arguments: Sequence[str], default_root: str) -> Look | None:
-    """Whether a plain `tick` has nothing to do; it is stamped then. None where that can't be told by looking at the files."""
+def look_around(arguments: Sequence[str], default_root: str) -> tuple[bool, Look | None]:
+    """Whether this is a plain `tick` with nothing to do; it is stamped then. And if not, what it has seen, if that is of use."""
     chosen = _workspace_of(arguments, default_root)
     if chosen is None or os.environ.get("TICKDOWN_HEALING") or None in (sys.stdin, sys.stdout, sys.stderr):
-        return None
+        return False, None
     try:
         return _look(os.path.realpath(os.path.expanduser(chosen)))
     except (OSError, ValueError, sqlite3.Error):
-        return None
+        return False, None
 
 
 def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
@@ -87,25 +89,25 @@ def _workspace_of(arguments: Sequence[str], default_root: str) -> str | None:
     return chosen if ticks == 1 else None
 
 
-def _look(root: str) -> Look | None:
+def _look(root: str) -> tuple[bool, Look | None]:
     state = os.path.join(root, "state")
     if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
-        return None
+        return False, None
     database, *variables = read_shortcut(root)
     if os.path.islink(database) or not os.path.exists(database):
-        return None
+        return False, None
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     known = _what_to_find(connection, now)
-    if known is None:
+    if known is None or not is_complete(known):
         connection.close()
-        return None
+        return False, None
     of_basis = basis(outside(root), variables)
     look = Look(root, now, known)
     made = fingerprint(of_basis, look.found)
     if made != known:
         connection.close()
-        return look if made is not None else None  # a file that was changed this very moment can be trusted in the next
+        return False, look if made is not None else None  # what was changed this very moment can be trusted in the next
     # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("BEGIN IMMEDIATE")
@@ -114,8 +116,7 @@ def _look(root: str) -> Look | None:
     connection.execute("COMMIT")
     if sys.stdout.isatty():
         print("tick: nothing due", flush=True)
-    look.nothing_to_do = True
-    return look
+    return True, None
 
 
 def _what_to_find(connection: sqlite3.Connection, now: datetime) -> str | None:
@@ -188,3 +189,8 @@ def fingerprint(of_basis: str, files: Iterable[tuple[str, str]]) -> str | None:
             return None
         digest.update(f"{path}\0{stamp}\n".encode("utf-8", "surrogateescape"))
     return f"{of_basis} {digest.hexdigest()}"
+
+
+def is_complete(made_from: str) -> bool:
+    """Whether it is such a fingerprint, and not a basis alone, which is remembered where a file could not be trusted."""
+    return " " in made_from

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 _FINE_STEP = 20_000_000
 _COARSE_STEP = 2_000_000_000
 UNTRUSTED = ""
+_UNUSABLE = "unusable"
 
 
 def is_task_file(name: str) -> bool:
@@ -73,4 +74,8 @@ def _unusable(path: str) -> str:
         info = os.lstat(path)
     except OSError:
         return UNTRUSTED
-    return f"unusable {info.st_ino} {info.st_ctime_ns}"
+    return f"{_UNUSABLE} {info.st_ino} {info.st_ctime_ns}"
+
+
+def is_unusable(stamp: str) -> bool:
+    return stamp.startswith(_UNUSABLE)

@@ -151,7 +151,11 @@ def replace_file(
 
 
 class UnsafeFile(Exception):
-    """A file that is not read; the message says why and what to do."""
+    """A file that is not read; the message says why and what to do. Trouble that may pass is not of the file's own making."""
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class IsALink(Exception):
@@ -176,12 +180,17 @@ def read_checked(path: Path | str, owners: set[int], home: Path | str, *, follow
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             raise IsALink from None
-        raise UnsafeFile(f"can't be read: {error.strerror}") from None
+        raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
     if len(content) > MAX_BYTES:
         raise UnsafeFile(f"is over {MAX_BYTES} bytes (256 KiB)")
     if b"\0" in content:
         raise UnsafeFile("contains a NUL byte")
     return content
+
+
+def may_pass(error: OSError) -> bool:
+    """Whether a file that could not be read can be, a moment later, though nobody has touched it."""
+    return error.errno not in (errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENXIO)
 
 
 def _check(info: os.stat_result, owners: set[int], home: Path | str) -> None:

@@ -232,24 +232,81 @@ def test_what_was_edited_within_the_second_runs_as_it_says_now(settled: Workspac
     assert settled.json("show", "a")["command"] == "fals"
 
 
-def test_a_file_that_another_tick_has_met_meanwhile_is_not_taken_for_gone(settled: Workspace) -> None:
-    """A tick has looked at the files, and before it goes on another one has read them anew."""
-    changed = settled.task("a", schedule=FAR_AWAY, title="another")
-    newer, text = changed.with_name("newer.md"), changed.read_text().replace("id: a", "id: newer")
-    meanwhile = (
-        "import pathlib, subprocess, sys; from lib import cli, idle\n"
-        "words, file, text, other = ['tick', '--workspace', sys.argv[1]], *sys.argv[2:4], sys.argv[4:]\n"
-        "look = idle.look_around(words, '/')\n"
-        "assert look is not None and not look.nothing_to_do\n"
-        "pathlib.Path(file).write_text(text)\n"
-        "subprocess.run(other, check=True)\n"
+def tick_interrupted_by(workspace: Workspace, happens: str) -> subprocess.CompletedProcess[str]:
+    """A tick that has something to do; this Python happens after its look at the files, before it goes on from there."""
+    script = (
+        "import subprocess, sys; from pathlib import Path; from lib import cli, idle\n"
+        "words, tasks = ['tick', '--workspace', sys.argv[1]], Path(sys.argv[1]) / 'tasks'\n"
+        "is_idle, look = idle.look_around(words, '/')\n"
+        "assert not is_idle\n"
+        f"{happens}\n"
         "sys.exit(cli.main(words, look))"
     )
-    command = [sys.executable, "-c", meanwhile, str(settled.root), str(newer), text, *settled.argv("tick")]
-    subprocess.run(command, env=settled.environment | {"PYTHONPATH": str(PROJECT)}, check=True, timeout=120)
+    environment = workspace.environment | {"PYTHONPATH": str(PROJECT)}
+    command = [sys.executable, "-c", script, str(workspace.root), *workspace.argv()]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+ANOTHER_TICK = "subprocess.run([*sys.argv[2:4], 'tick', *sys.argv[4:]], check=True)"
+NEWER = "---\\nid: newer\\nschedule: manual\\ncommand: x\\n---\\n"
+
+
+def test_a_file_that_another_tick_has_met_meanwhile_is_not_taken_for_gone(settled: Workspace) -> None:
+    settled.task("a", schedule=FAR_AWAY, title="another")
+    tick_interrupted_by(settled, f"(tasks / 'newer.md').write_text('{NEWER}'); {ANOTHER_TICK}")
     assert settled.sql("SELECT id, gone FROM tasks ORDER BY id") == [("a", 0), ("newer", 0)]
     assert len(settled.sql("SELECT 1 FROM files")) == 2
     assert is_idle(settled)
+
+
+def test_a_file_that_a_command_has_met_meanwhile_is_not_taken_for_gone(settled: Workspace) -> None:
+    """What commands leave is not complete, so that nobody can tell by it whether they have been there."""
+    back = settled.task("back", schedule=FAR_AWAY)
+    text = back.read_text()
+    settled.tick()
+    back.unlink()
+    settled.tick()
+    settled.task("other", schedule=FAR_AWAY)
+    settled.cli("comment", "other", "/skip")
+    settled.sql("UPDATE tasks SET look_at = '2099-01-01T00:00:00.000Z'")
+    command = "subprocess.run([*sys.argv[2:4], 'run', 'back', *sys.argv[4:]], check=True)"
+    tick_interrupted_by(settled, f"(tasks / 'back.md').write_text({text!r}); {command}")
+    assert settled.sql("SELECT gone FROM tasks WHERE id = 'back'") == [(0,)]
+    assert ("tasks/back.md",) in settled.sql("SELECT path FROM files")
+
+
+@pytest.mark.parametrize("happens", ["rename(tasks / 'b.md')", "unlink()"])
+def test_a_file_that_is_moved_or_removed_before_it_is_read_is_not_rejected(settled: Workspace, happens: str) -> None:
+    settled.task("a", schedule="1h", title="another")
+    done = tick_interrupted_by(settled, f"(tasks / 'a.md').{happens}")
+    assert done.stderr == "" and settled.sql("SELECT * FROM alerts") == []
+    if "rename" in happens:
+        assert settled.rows("a") == [("success", None, 1)]
+    else:
+        assert settled.sql("SELECT gone FROM tasks WHERE id = 'a'") == [(1,)]
+
+
+def test_a_folder_that_was_away_while_it_was_read_is_read_again(settled: Workspace) -> None:
+    """Its files come back as they were, times included."""
+    settled.write_task("sub/b", "---\nid: b\nschedule: manual\ncommand: 'true'\n---\n")
+    settled.tick()
+    settled.write_task("sub/b", "---\nid: b\nschedule: manual\ncommand: 'false'\n---\n")
+    tick_interrupted_by(settled, "(tasks / 'sub').rename(tasks.parent / 'away')")
+    (settled.root / "away").rename(settled.root / "tasks" / "sub")
+    assert not is_idle(settled)
+    assert settled.sql("SELECT gone FROM tasks WHERE id = 'b'") == [(0,)]
+    assert is_idle(settled)
+
+
+def test_a_tick_that_had_to_wait_looks_at_the_files_once_more(settled: Workspace) -> None:
+    b = settled.task("b", "touch ran", schedule="manual")
+    settled.tick()
+    settled.task("b", "touch ran", schedule="1h")
+    off = b.read_text().replace("command:", "enabled: false\ncommand:")
+    tick_interrupted_by(settled, f"(tasks / 'b.md').write_text({off!r}); look.until = 0.0")
+    assert settled.rows("b") == []
 
 
 def test_a_link_that_leads_elsewhere_is_noticed(settled: Workspace) -> None:
@@ -474,6 +531,12 @@ def test_an_agent_that_is_missing_is_looked_for_in_every_tick(settled: Workspace
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     settled.environment["PATH"] += f":{program.parent}"
+    settled.tick()
+    assert is_idle(settled)
+
+
+def test_a_file_with_an_impossible_name_does_not_keep_ticks_busy(settled: Workspace) -> None:
+    (settled.root / "tasks" / os.fsdecode(b"\xff.md")).write_text("x")
     settled.tick()
     assert is_idle(settled)
 

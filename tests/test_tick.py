@@ -715,6 +715,17 @@ def test_a_task_whose_file_has_another_id_now_is_gone_and_one_whose_file_was_mov
     assert workspace.sql("SELECT id FROM tasks WHERE gone ORDER BY id") == [("before",), ("broken",)]
 
 
+def test_a_task_whose_file_became_anothers_through_a_chain_is_gone(workspace: Workspace) -> None:
+    path = workspace.task("report", schedule="0 0 1 1 *")
+    workspace.tick()
+    path.write_text(path.read_text().replace("id: report", "id: summary\nafter: extract"))
+    workspace.tick()
+    assert workspace.sql("SELECT id FROM tasks WHERE gone") == []  # its file is rejected
+    workspace.task("extract", schedule="0 0 1 1 *")
+    workspace.tick()
+    assert workspace.sql("SELECT id FROM tasks WHERE gone") == [("report",)]
+
+
 def test_a_task_that_ends_at_once_does_not_keep_a_tick_busy(workspace: Workspace) -> None:
     """`catch_up: all` goes on with what was missed, not with what is due again meanwhile."""
     workspace.task("fast", schedule="1s", catch_up="all", max_interval="1s")

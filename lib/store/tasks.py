@@ -59,7 +59,7 @@ def sync(
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
     met = {file.path for file in new}
     connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
-    for row in _who_may_be_gone(connection, catalog):
+    for row in _who_may_be_gone(connection, files):
         if row["id"] not in catalog and _is_gone(row, catalog):
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
@@ -163,15 +163,14 @@ def _chain_changes(task: Task, known: list[sqlite3.Row]) -> list[tuple[str, tupl
     ]
 
 
-def _who_may_be_gone(connection: sqlite3.Connection, catalog: Catalog) -> list[sqlite3.Row]:
-    """Those whose file was removed or reads otherwise now, or whose folder was one that could not be read; all of them, if
-    that is less trouble."""
-    paths = [*(file.path for file in catalog.read), *catalog.removed]
+def _who_may_be_gone(connection: sqlite3.Connection, files: list[TaskFile]) -> list[sqlite3.Row]:
+    """Those without a file of that name, and those whose file is one of these, which may be another's by now; all of them,
+    if that is less trouble."""
     select = "SELECT id, path, first_seen FROM tasks WHERE NOT gone"
-    if len(paths) > _MANY:
+    if len(files) > _MANY:
         return connection.execute(select).fetchall()
-    below = f"{select} AND (path = :path OR path > :path || '/' AND path < :path || '0')"  # 0 is what comes behind /
-    return [row for path in paths for row in connection.execute(below, {"path": path})]
+    found = connection.execute(f"{select} AND path NOT IN (SELECT path FROM files)").fetchall()
+    return found + [row for file in files for row in connection.execute(f"{select} AND path = ?", (file.path,))]
 
 
 def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
