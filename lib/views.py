@@ -131,6 +131,11 @@ def when(moment: datetime | None, now: datetime, zone: tzinfo) -> str:
     return f"{in_words(moment, now)} ({exactly(moment, now, zone)})"
 
 
+def coming(moment: datetime, now: datetime, zone: tzinfo) -> str:
+    """The same of a start, which is never past: what is due comes with the next tick."""
+    return when(moment, now, zone) if moment > now else f"now ({exactly(moment, now, zone)})"
+
+
 def exactly(moment: datetime, now: datetime, zone: tzinfo) -> str:
     local, today = moment.astimezone(zone), now.astimezone(zone)
     exact = f"{local:%H:%M:%S}" if local.date() == today.date() else f"{local:%Y-%m-%d %H:%M}"

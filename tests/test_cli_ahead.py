@@ -132,9 +132,19 @@ def test_next_tells_of_chains_and_hints(workspace: Workspace) -> None:
     workspace.cli("hint", "hinted", "--every", "10m", "--reason", "watch it")
     [run] = workspace.json("next", "second", "--count", "1")
     assert (run["at"], run["source"]) == (workspace.json("next", "first")[0]["at"], "after")
-    assert run["note"] == "when first has ended, as usual and well"
+    assert run["note"] == "when first has ended as usual and well"
     [run] = workspace.json("next", "hinted", "--count", "1")
     assert run["source"] == "ai-interval" and run["note"].endswith(": watch it")
+
+
+def test_next_says_which_end_a_chain_waits_for_and_what_is_due_is_not_past(workspace: Workspace) -> None:
+    workspace.task("first", "false")
+    workspace.task("mourner", after={"first": "failure"})
+    workspace.task("sweeper", after={"first": "always"})
+    workspace.cli("run", "first", code=1)
+    notes = {run["task_id"]: run["note"] for run in workspace.json("next")}
+    assert notes == {"mourner": "when first has failed", "sweeper": "when first has ended, well or not"}
+    assert re.search(r"^mourner +now \(", workspace.cli("next").stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", ["next", "why"])

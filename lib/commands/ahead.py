@@ -15,7 +15,7 @@ from lib.config import Config
 from lib.cron import Cron, clock_note
 from lib.errors import Exit, TickdownError
 from lib.governor import forecast, hint_note
-from lib.model import Facts, HintKind, Source
+from lib.model import ChainOn, Facts, HintKind, Source
 from lib.phrases import read_moment
 from lib.process import boot_id
 from lib.schedule import OneShot
@@ -25,7 +25,7 @@ from lib.store.database import Database
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, iso, parse_duration, took
-from lib.views import Screen, say_duplicates, when
+from lib.views import Screen, coming, say_duplicates
 from lib.zones import get_zone, zone_name
 
 MOST_COMING = 1000
@@ -75,7 +75,7 @@ def next_runs(app: App, screen: Screen, task_id: str | None, count: int) -> Exit
         return Exit.OK
     if found:
         rows = [
-            [start.task_id, when(start.at, now, by_id[start.task_id].task.zone), start.source, note or ""]
+            [start.task_id, coming(start.at, now, by_id[start.task_id].task.zone), start.source, note or ""]
             for start, note in zip(found, notes, strict=True)
         ]
         screen.table(("TASK", "WHEN", "SOURCE", "NOTE"), rows)
@@ -107,11 +107,18 @@ def _first(subjects: Sequence[Subject], wanted: str | None, count: int, now: dat
     return found
 
 
+_CHAIN_WORDS = {
+    ChainOn.SUCCESS: "ended as usual and well",
+    ChainOn.FAILURE: "failed",
+    ChainOn.ALWAYS: "ended, well or not",
+}
+
+
 def _note(start: Start, subject: Subject) -> str | None:
     """What a person should know of a start: that the clock moves it, or whose advice or end it hangs on."""
     task = subject.task
     if start.source is Source.AFTER:
-        return f"when {' and '.join(task.after)} {'has' if len(task.after) == 1 else 'have'} ended, as usual and well"
+        return "when " + " and ".join(f"{name} has {_CHAIN_WORDS[wants]}" for name, wants in task.after.items())
     kind = {Source.AI_INTERVAL: HintKind.INTERVAL, Source.AI_ONESHOT: HintKind.ONE_SHOT}.get(start.source)
     if kind is not None:
         return next((hint_note(hint) for hint in subject.facts.hints if hint.kind is kind), None)

@@ -23,7 +23,7 @@ from lib.store.heals import is_healed_now
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import LONGEST, in_words, iso, parse_duration
-from lib.views import Screen, done, hint_json, hint_words, off_words, when
+from lib.views import Screen, coming, done, hint_json, hint_words, off_words
 from lib.workspace import who_am_i
 
 LONGEST_REASON = 500
@@ -152,19 +152,19 @@ def _hints(task: Task, every: str | None, at: str | None, for_: str | None, reas
 
 def _say_next(screen: Screen, db: Database, task: Task, message: str, now: datetime) -> Exit:
     facts = tasks.facts(db, task.id)
-    coming = forecast(now, task, facts, boot_id())
+    ahead = forecast(now, task, facts, boot_id())
     document: dict[str, Any] = {
         "task_id": task.id,
         "hints": [hint_json(hint, task.zone) for hint in (facts.hints if facts else ())],
-        "next_run_at": iso(coming.next.at, task.zone),
-        "source": coming.next.source,
+        "next_run_at": iso(ahead.next.at, task.zone),
+        "source": ahead.next.source,
     }
     if facts is not None and facts.running:
         message += "\nIt is running; this counts once it has ended."
-    elif coming.next.at is not None:
-        message += f"\nnext run {when(coming.next.at, now, task.zone)}, {coming.next.source}: {coming.because}"
+    elif ahead.next.at is not None:
+        message += f"\nnext run {coming(ahead.next.at, now, task.zone)}, {ahead.next.source}: {ahead.because}"
     else:
-        message += f"\nno next run: {off_words(task, facts) or coming.because}"
+        message += f"\nno next run: {off_words(task, facts) or ahead.because}"
     return done(screen, message, document)
 
 

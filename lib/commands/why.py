@@ -192,7 +192,8 @@ def _decision_words(run: Run, story: _Story) -> str:
         words = next((words for reason, words in _SKIP_WORDS.items() if reason == run.reason), "")
         return f"{at}: skipped{times}, {run.reason}{f': {words}' if words else ''}{span}"
     if run.status is RunStatus.MISSED:
-        why = "a later run stands for it" if story.task.catch_up is CatchUp.ONCE else "too late to run"
+        them = "it" if run.count == 1 else "them"
+        why = f"a later run stands for {them}" if story.task.catch_up is CatchUp.ONCE else "too late to run"
         return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
         dead = story.view.cut_off is not None and story.view.cut_off.run_id == run.run_id
@@ -264,7 +265,10 @@ def _unrun_words(decided: Plan, catch_up: CatchUp) -> str:
     which = "1 occurrence" if unrun.count == 1 else f"{unrun.count} occurrences"
     if decided.stays_due:
         return f"what is due waits: {decided.reason}"
-    missed = "the one that starts stands for it" if decided.starts and catch_up is CatchUp.ONCE else "too late to run"
+    them = "it" if unrun.count == 1 else "them"
+    missed = (
+        f"the one that starts stands for {them}" if decided.starts and catch_up is CatchUp.ONCE else "too late to run"
+    )
     return f"the next tick writes off {which}: {decided.reason if decided.skipped else missed}"
 
 
