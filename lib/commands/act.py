@@ -161,9 +161,9 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:
         screen.line(f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: scheduler.py validate")
-    unless = "unless that was its second time or it has rerun_interrupted: false"
+    once_more = "it runs once more, unless that was its second time or it has rerun_interrupted: false"
     for task_id in report.dead:
-        screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, and it runs once more, {unless}")
+        screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, and {once_more}")
     slots = f", for {report.free_slots} free slots" if report.due > report.free_slots else ""
     screen.line(f"dry run: {report.due} would start{slots}; nothing was changed")
 
