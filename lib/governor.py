@@ -458,11 +458,12 @@ def _moments(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[
                 yield at
         case Reboot() if boot_id != facts.boot_id and not facts.running:
             yield now
-    yield from (hint.until for hint in facts.hints if hint.until is not None)
-    interval, moment = _hints(facts)
-    for event in (_interval_event(interval, facts), _moment_event(moment)):
-        if event is not None:
-            yield _clamped(event, task, facts).at
+    if facts.hints:
+        yield from (hint.until for hint in facts.hints if hint.until is not None)
+        interval, moment = _hints(facts)
+        for event in (_interval_event(interval, facts), _moment_event(moment)):
+            if event is not None:
+                yield _clamped(event, task, facts).at
     latest = _latest_start(task, facts)
     if latest is not None and not facts.running:
         yield latest

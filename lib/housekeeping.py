@@ -76,12 +76,12 @@ def _remove_snapshots(context: Context) -> None:
 def _remove_unfinished(context: Context, now: datetime) -> None:
     """What a writer that was killed has left beside the files it was to replace."""
     for top in (context.workspace.tasks, context.workspace.state):
-        for path in _files_below(top):
-            if _UNFINISHED.fullmatch(path.name) and _older(path, now - ticks.A_DAY):
+        for path in _unfinished_below(top):
+            if _older(path, now - ticks.A_DAY):
                 _remove(path)
 
 
-def _files_below(top: Path) -> Iterator[Path]:
+def _unfinished_below(top: Path) -> Iterator[Path]:
     """Without recursion: folders can be nested deeper than Python goes. What can't be read is passed over."""
     folders = [str(top)]
     while folders:
@@ -90,7 +90,9 @@ def _files_below(top: Path) -> Iterator[Path]:
         except OSError:
             continue
         folders += [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
-        yield from (Path(entry.path) for entry in entries if entry.is_file(follow_symlinks=False))
+        yield from (
+            Path(entry.path) for entry in entries if _UNFINISHED.fullmatch(entry.name) and not entry.is_symlink()
+        )
 
 
 def _older(path: Path, before: datetime) -> bool:

@@ -13,7 +13,7 @@ from lib.agents import PRESETS
 from lib.blackout import Blackout, parse_blackout
 from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
 from lib.near import suggestion
-from lib.records import field, record, replace
+from lib.records import defaults, field, record, replace
 from lib.schedule import SHORTEST, Manual, Schedule, parse_schedule
 from lib.yamltree import (
     Fields,
@@ -174,6 +174,15 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
     task_id = _read_id(fields)
     timezone = _read_timezone(fields, known)
     zone = get_zone(timezone)
+    given = fields.node.entries  # few of the many that there are, and nothing is to be done for the others
+    values: dict[str, Any] = {}
+    for name, read in _OPTIONAL.items():
+        if name in given:
+            attribute = "retries" if name == "retry" else name
+            values[attribute] = read(fields, name, _DEFAULTS[attribute])
+    for name, (listed, where) in _CONFIGURED.items():
+        if name in given:
+            values[name] = _read_name(fields, name, getattr(known, listed), where)
     task = Task(
         id=task_id,
         schedule=_read_schedule(fields, task_id, zone),
@@ -181,39 +190,13 @@ def _read(fields: Fields, path: str, body: str, known: Surroundings) -> Task:
         path=path,
         timezone=timezone,
         title=_one_line(fields, "title") or task_id,
-        enabled=fields.flag("enabled", True),
-        disabled_reason=_read_disabled_reason(fields),
         run_as=_read_run_as(fields, known),
-        command=fields.text("command"),
-        prompt=fields.text("prompt"),
         request=_read_request(fields),
-        timeout=fields.seconds("timeout", timedelta(seconds=600)),
-        retries=_read_retries(fields),
-        retry_delay=fields.seconds("retry_delay", timedelta(0), allow_zero=True),
-        rerun_interrupted=fields.flag("rerun_interrupted", True),
-        self_heal=fields.flag("self_heal", True),
-        heal_paths=_read_heal_paths(fields),
-        budget_usd=fields.read("budget_usd", None, as_amount),
-        budget_usd_per_day=fields.read("budget_usd_per_day", None, as_amount),
-        suspend_after=fields.whole("suspend_after", 10, least=1),
-        notify_on=fields.choice("notify_on", NotifyOn.FAILURE, NotifyOn),
-        notify_to=_read_name(fields, "notify_to", known.destinations, "notify.destinations"),
-        cwd=fields.text("cwd") or None,
-        cwd_policy=_read_name(fields, "cwd_policy", known.cwd_policies, "cwd_policies"),
-        env=fields.variables("env"),
-        catch_up=fields.choice("catch_up", CatchUp.ONCE, CatchUp),
-        grace=fields.duration("grace", None),
-        jitter=fields.duration("jitter", None, allow_zero=True),
-        min_interval=fields.read("min_interval", None, _at_least_a_second),
-        max_interval=fields.read("max_interval", None, _at_least_a_second),
         after=_read_after(fields, task_id),
-        group=_read_name(fields, "group", known.groups, "groups"),
-        priority=fields.whole("priority", 0, least=-1000, most=1000),
         blackout=known.blackout + read_blackouts(fields),
-        max_log=fields.size("max_log", 10 * 1024 * 1024, least=1024),
-        tags=_read_tags(fields),
         body=body,
         lines={name: key.line for name, key in fields.node.keys.items()},
+        **values,
     )
     _read_later_fields(fields)
     if task.cwd and task.cwd_policy:
@@ -245,10 +228,10 @@ def _agent_task(fields: Fields, task: Task) -> Task:
     return replace(task, prompt=prompt)
 
 
-def _read_heal_paths(fields: Fields) -> tuple[str, ...]:
-    paths = fields.texts("heal_paths")
+def _read_heal_paths(fields: Fields, name: str, default: object) -> tuple[str, ...]:
+    paths = fields.texts(name)
     if any(not path.strip() or set(path) & set("*?\n") for path in paths):
-        fields.refuse("heal_paths", "are names of files, one each; no patterns")
+        fields.refuse(name, "are names of files, one each; no patterns")
     return paths
 
 
@@ -293,12 +276,6 @@ def _read_timezone(fields: Fields, known: Surroundings) -> str:
     return fields.read("timezone", known.timezone, convert)
 
 
-def _read_disabled_reason(fields: Fields) -> DisabledReason | None:
-    if fields.given("disabled_reason") is None:
-        return None
-    return fields.choice("disabled_reason", DisabledReason.BY_CHOICE, DisabledReason)
-
-
 def _read_run_as(fields: Fields, known: Surroundings) -> str:
     run_as = fields.text("run_as", "shell")
     accepted = [*RUNNERS, *known.agents]
@@ -311,7 +288,7 @@ def _read_run_as(fields: Fields, known: Surroundings) -> str:
 def _read_request(fields: Fields) -> Request | None:
     if fields.text("run_as", "shell") != "http":
         for name in HTTP_FIELDS:
-            node = fields.given(name)
+            node = fields.node.entries.get(name)
             if node is not None and (node.value not in ("", None) or node.items or node.entries):
                 fields.refuse(name, "is only for run_as: http")
         return None
@@ -341,7 +318,7 @@ def _read_headers(fields: Fields) -> dict[str, str]:
     return headers
 
 
-def _read_retries(fields: Fields) -> int:
+def _read_retries(fields: Fields, name: str, default: int) -> int:
     def convert(node: Node) -> int:
         if isinstance(node.value, bool):
             return int(node.value)
@@ -349,7 +326,7 @@ def _read_retries(fields: Fields) -> int:
             return node.value
         raise ValueError(f"{node.describe()} is not accepted; true, false or a whole number from 0 to 100")
 
-    return fields.read("retry", 0, convert)
+    return fields.read(name, default, convert)
 
 
 def _read_name(fields: Fields, name: str, known: Collection[str], where: str) -> str | None:
@@ -378,6 +355,8 @@ def _read_after(fields: Fields, task_id: str) -> dict[str, ChainOn]:
 
     nobody: dict[str, ChainOn] = {}
     after = fields.read("after", nobody, convert)
+    if not after:
+        return after
     for name in after:
         if not valid_id(name):
             fields.refuse(
@@ -412,9 +391,9 @@ def _one_line(fields: Fields, name: str) -> str:
     return " ".join(fields.text(name).split())
 
 
-def _read_tags(fields: Fields) -> tuple[str, ...]:
+def _read_tags(fields: Fields, name: str, default: object) -> tuple[str, ...]:
     """A list, or one text with commas."""
-    tags = [tag.strip() for text in fields.texts("tags") for tag in text.split(",")]
+    tags = [tag.strip() for text in fields.texts(name) for tag in text.split(",")]
     return tuple(tag for tag in tags if tag)
 
 
@@ -429,7 +408,7 @@ def _read_later_fields(fields: Fields) -> None:
     """Fields whose behaviour a later version brings are checked like the others, and then refused: never silently
     ignored. Saying the default is fine."""
     for name, check in _LATER.items():
-        node = fields.given(name)
+        node = fields.given(name) if name in fields.node.entries else None
         if node is None:
             continue
         try:
@@ -463,3 +442,39 @@ _LATER: dict[str, Callable[[Node], object]] = {
     "work_source": lambda node: _mapping(node) if node.kind == "map" else as_text(node),
     "allow_schedule": as_flag,
 }
+# How each of them is read if it is given, with the default, which stands for a wrong value until that is refused.
+_OPTIONAL: dict[str, Callable[[Fields, str, Any], object]] = {
+    "enabled": Fields.flag,
+    "disabled_reason": lambda fields, name, _: (
+        fields.choice(name, DisabledReason.BY_CHOICE, DisabledReason) if fields.given(name) else None
+    ),
+    "command": Fields.text,
+    "prompt": Fields.text,
+    "timeout": Fields.seconds,
+    "retry": _read_retries,
+    "retry_delay": lambda fields, name, default: fields.seconds(name, default, allow_zero=True),
+    "rerun_interrupted": Fields.flag,
+    "self_heal": Fields.flag,
+    "heal_paths": _read_heal_paths,
+    "budget_usd": lambda fields, name, default: fields.read(name, default, as_amount),
+    "budget_usd_per_day": lambda fields, name, default: fields.read(name, default, as_amount),
+    "suspend_after": lambda fields, name, default: fields.whole(name, default, least=1),
+    "notify_on": lambda fields, name, default: fields.choice(name, default, NotifyOn),
+    "cwd": lambda fields, name, _: fields.text(name) or None,
+    "env": lambda fields, name, _: fields.variables(name),
+    "catch_up": lambda fields, name, default: fields.choice(name, default, CatchUp),
+    "grace": Fields.duration,
+    "jitter": lambda fields, name, default: fields.duration(name, default, allow_zero=True),
+    "min_interval": lambda fields, name, default: fields.read(name, default, _at_least_a_second),
+    "max_interval": lambda fields, name, default: fields.read(name, default, _at_least_a_second),
+    "priority": lambda fields, name, default: fields.whole(name, default, least=-1000, most=1000),
+    "max_log": lambda fields, name, default: fields.size(name, default, least=1024),
+    "tags": _read_tags,
+}
+# Names that the configuration must know: where they are among the surroundings, and in the configuration.
+_CONFIGURED = {
+    "notify_to": ("destinations", "notify.destinations"),
+    "cwd_policy": ("cwd_policies", "cwd_policies"),
+    "group": ("groups", "groups"),
+}
+_DEFAULTS = defaults(Task)
