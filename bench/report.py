@@ -26,7 +26,7 @@ LIMITS = """## Limits, and what comes after them
 - **Files.** Every tick asks for the times of every file, about 5 µs each: up to some 20,000 tasks nobody notices, and at 100,000 an
   idle tick costs more than half a second of each minute. What would come next is a watcher that stays running (inotify) and
   leaves word, which is what this program was made to do without; or several workspaces, each with its own line in the crontab.
-  A tick that finds a change reads that file alone, and fetches what it knows of the others, about 5 µs each.
+  A tick that finds a change reads that file alone, and fetches what it knows of the others, less than 10 µs each.
 - **Starting.** A run costs about 0.9 ms of processor time beyond the command itself: its claim, lock, log, two commits shared with
   others and one line of history. A command that lives in the shell alone (`echo`) costs little more than that, so a burst of
   those shows it; a command that starts one program hides most of it. A second process takes half of a long queue; more
