@@ -107,12 +107,7 @@ class Catalog:
 
     @cached_property
     def _by_id(self) -> dict[str, TaskFile]:
-        # As fast as can be, here and below: a tick with anything to do asks about every file.
-        return {
-            file.task_id.lower(): file
-            for file in self.files
-            if file.task_id and (file.stored is not None or file.parsed is not None)
-        }
+        return {file.task_id.lower(): file for file in self.files if file.task_id and file.is_valid}
 
     def get(self, task_id: str) -> Task | None:
         """The valid task of this id, in whatever case."""
@@ -138,7 +133,7 @@ class Catalog:
 
     @cached_property
     def rejected(self) -> list[TaskFile]:
-        return [file for file in self.files if file.stored is None and file.parsed is None]
+        return [file for file in self.files if not file.is_valid]
 
     @property
     def nameless(self) -> int:
