@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from lib.absence import lacks_reasons, with_reasons
 from lib.catalog import reread
 from lib.context import Context
 from lib.governor import Plan, plan
 from lib.model import Facts, SkipReason
 from lib.process import boot_id
-from lib.records import record
+from lib.records import record, replace
 from lib.runners import find_agent, own_variables
 from lib.spending import left_to_spend
-from lib.store import tasks
+from lib.store import tasks, ticks
 from lib.task import Task
 
 
@@ -26,7 +27,15 @@ class Decision:
 
 
 def decide(context: Context, task: Task, facts: Facts, now: datetime) -> Decision:
-    return Decision(task, facts, plan(now, task, facts, boot_id(), hindrance(context, task, now)))
+    return explained(context, Decision(task, facts, plan(now, task, facts, boot_id(), hindrance(context, task, now))))
+
+
+def explained(context: Context, decision: Decision) -> Decision:
+    """With the reason for what was missed. Only then is it looked up what is known of the time."""
+    if not lacks_reasons(decision.plan):
+        return decision
+    stoppages = ticks.stoppages(context.db, decision.plan.unrun[0].first)
+    return replace(decision, plan=with_reasons(decision.plan, decision.task.schedule, stoppages))
 
 
 def decide_again(context: Context, task: Task, now: datetime) -> Decision | None:

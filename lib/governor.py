@@ -13,7 +13,20 @@ from datetime import UTC, datetime, timedelta
 
 from lib.blackout import covering, first_free
 from lib.cron import Cron, count_occurrences, latest_occurrences, next_occurrence
-from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.model import (
+    CatchUp,
+    DisabledReason,
+    Facts,
+    Hint,
+    HintKind,
+    MissReason,
+    Occurrence,
+    RunStatus,
+    SkipReason,
+    Source,
+    TaskState,
+    Waiting,
+)
 from lib.records import record, replace
 from lib.schedule import Interval, Manual, OneShot, Reboot, Schedule
 from lib.task import Task
@@ -33,23 +46,31 @@ _MOMENT = timedelta(microseconds=1)
 
 @record(frozen=True)
 class Unrun:
-    """Occurrences that were not run: one row in history."""
+    """Occurrences that were not run, one after another and all for the same reason: one row in history."""
 
     first: datetime
     last: datetime
     count: int
+    status: RunStatus = RunStatus.MISSED
+    reason: SkipReason | MissReason | None = None
 
 
 @record(frozen=True)
 class Plan:
-    """What to do about one task now: start these in order, write off those, or skip and say why."""
+    """What to do about one task now: start these in order, write off those, let these wait; and the reason for it."""
 
     starts: tuple[Occurrence, ...] = ()
-    missed: Unrun | None = None
-    skipped: Unrun | None = None
+    unrun: tuple[Unrun, ...] = ()  # in the order of their time; each gets a row
+    # What can't start now and stays due. Of a cron line it is all that waits, what has waited before included; each of them has
+    # a row that says so, and loses it when it starts.
+    waiting: tuple[Waiting, ...] = ()
     reason: SkipReason | None = None
     source: Source = Source.BASELINE_CRON
-    stays_due: bool = False  # what is skipped is only put off: it starts when the reason is gone
+    settles: datetime | None = None  # of a cron line: all that it has named up to here is dealt with by this
+
+    @property
+    def does_something(self) -> bool:
+        return bool(self.starts or self.unrun or self.waiting or self.settles)
 
 
 @record(frozen=True)
@@ -81,7 +102,7 @@ class Pending:
     """Occurrences of one line whose time to start has come."""
 
     all: Unrun
-    latest: tuple[datetime, ...]
+    latest: tuple[datetime, ...]  # the newest of them, all if they are not too many
     source: Source
     start_at: datetime
     key: str | None = None
@@ -112,9 +133,9 @@ def plan(now: datetime, task: Task, facts: Facts, boot_id: str, hindrance: SkipR
         idle = isinstance(task.schedule, Manual) and not facts.hints and not task.after
         return Plan(reason=SkipReason.MANUAL_ONLY) if idle else NOTHING
     what = _plan_of(now, task, facts, due[0], hindrance)
-    if not (what.starts or what.skipped or what.missed):  # it waits, and must not hide what the clock names meanwhile
+    if not what.does_something:  # it waits, and must not hide what the clock names meanwhile
         behind = [_plan_of(now, task, facts, line, hindrance) for line in due[1:] if line.by_clock]
-        what = next((other for other in behind if (other.skipped or other.missed) and not other.stays_due), what)
+        what = next((other for other in behind if other.unrun and not other.starts), what)
     return what
 
 
@@ -123,24 +144,44 @@ def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending, hindranc
         return _held(facts, pending, SkipReason.PAUSED)
     if hindrance is not None and not facts.running:
         return _held(facts, pending, hindrance)
-    if facts.running:
-        # catch_up: all takes every occurrence in its turn, and what can't be missed just waits for the end.
-        if not pending.can_be_late or (pending.by_clock and task.catch_up is CatchUp.ALL):
-            return NOTHING
+    if facts.running and not pending.can_be_late:
+        return NOTHING  # what can't be missed just waits for the end
+    if facts.running and not (pending.by_clock and task.catch_up is CatchUp.ALL):
         return _held(facts, pending, SkipReason.ALREADY_RUNNING)
-    return _starts(now, task, facts, pending)
+    return _by_clock(now, task, facts, pending) if pending.by_clock else _starts(now, task, facts, pending)
 
 
 def paused(now: datetime, facts: Facts) -> bool:
     return facts.paused_until is not None and facts.paused_until > now
 
 
-def _held(facts: Facts, pending: Pending, reason: SkipReason, *, stays_due: bool = False) -> Plan:
-    if pending.by_clock and not stays_due:
-        return Plan(skipped=pending.all, reason=reason, source=pending.source)
+def _held(facts: Facts, pending: Pending, reason: SkipReason) -> Plan:
+    """Of a cron line there will be another; anything else waits."""
+    if pending.by_clock:
+        unrun = (replace(pending.all, status=RunStatus.SKIPPED, reason=reason),) if pending.all.count else ()
+        return Plan(unrun=unrun, reason=reason, source=pending.source, settles=pending.all.last)
     if facts.deferred == pending.all.last:
         return Plan(reason=reason)  # it has its row
-    return Plan(skipped=pending.all, reason=reason, source=pending.source, stays_due=True)
+    return Plan(waiting=(Waiting(pending.all.last, pending.source),), reason=reason, source=pending.source)
+
+
+def put_off(what: Plan, reason: SkipReason) -> Plan:
+    """What was to start has to wait."""
+    waiting = tuple(Waiting(start.at, start.source) for start in what.starts)
+    return replace(what, starts=(), waiting=waiting, reason=reason)
+
+
+def rejected_plan(facts: Facts, pending: Pending) -> Plan:
+    """Of a task whose file can't be used now. There will be no other end of a chain and no other one-shot: those wait for the
+    file, and so does what was waiting before."""
+    what = _held(facts, pending, SkipReason.REJECTED)
+    if pending.by_clock:
+        return replace(what, waiting=facts.waiting) if what.unrun else NOTHING
+    if pending.source in (Source.ONE_SHOT, Source.AFTER):
+        return what
+    return Plan(
+        unrun=(replace(pending.all, status=RunStatus.SKIPPED, reason=SkipReason.REJECTED),), source=pending.source
+    )
 
 
 def _due(now: datetime, task: Task, facts: Facts, boot_id: str) -> list[Pending]:
@@ -225,8 +266,8 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
         case Cron():
             first = next_occurrence(schedule, since)
             if first > now:
-                return None
-            if next_occurrence(schedule, first) > now:
+                due, count = [], 0
+            elif next_occurrence(schedule, first) > now:
                 due, count = [first], 1
             else:
                 due = latest_occurrences(schedule, since, now, MOST_SEARCHED if task.blackout else MOST_CATCH_UPS + 1)
@@ -235,7 +276,13 @@ def baseline_due(now: datetime, task: Task, facts: Facts, boot_id: str) -> Pendi
         due.pop()
         count -= 1
     if not due:
-        return None
+        if not facts.waiting:
+            return None
+        first, due, count = (
+            facts.waiting[0].at,
+            [facts.waiting[-1].at],
+            0,
+        )  # they have their rows; there are no new ones
     start, earliest = start_time(task.id, due[-1], task.jitter), _earliest_start(task, facts)
     everything = Unrun(first, due[-1], count)
     pending = Pending(everything, tuple(due), Source.BASELINE_CRON, start, by_clock=True)
@@ -264,59 +311,99 @@ def is_over(task: Task, facts: Facts) -> bool:
 
 
 def _starts(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
-    def late(at: datetime) -> bool:
-        waited_for_a_slot = facts.deferred == at
-        return not waited_for_a_slot and now - start_of(at) > ON_TIME
+    """Of what is no cron line: one occurrence."""
+    at = pending.all.last
+    late = facts.deferred != at and now - pending.start_at > ON_TIME
+    too_old = task.grace is not None and at < now - task.grace
+    if pending.can_be_late and late and (task.catch_up is CatchUp.SKIP or too_old):
+        return Plan(unrun=(pending.all,), source=pending.source)
+    if covering(task.blackout, max(now, pending.start_at), task.zone) is not None:
+        return _held(facts, pending, SkipReason.BLACKOUT)
+    source = Source.CATCH_UP if pending.can_be_late and late else pending.source
+    return Plan((_occurrence(task, pending, at, pending.start_at, source),), source=pending.source)
+
+
+def _by_clock(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan:
+    """Of a cron line: what starts, what waits, and for each of the others the reason why it does neither."""
 
     def start_of(at: datetime) -> datetime:
-        start = start_time(task.id, at, task.jitter) if pending.by_clock else pending.start_at
+        start = start_time(task.id, at, task.jitter)
         return max(start, pending.not_before or start)
 
-    kept = list(pending.latest)
-    if pending.by_clock and task.blackout:
-        kept = [at for at in kept if covering(task.blackout, at, task.zone) is None]
-        if not kept:
-            return _held(facts, pending, SkipReason.BLACKOUT)
-    kept = kept[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else kept[-1:]
-    if pending.can_be_late and task.catch_up is CatchUp.SKIP:
-        kept = [at for at in kept if not late(at)]
-    if pending.can_be_late and task.grace is not None:  # what the clock names gets old whatever it has waited for
-        kept = [
-            at
-            for at in kept
-            if at >= now - task.grace or now - start_of(at) <= ON_TIME or not (pending.by_clock or late(at))
-        ]
-    if kept and covering(task.blackout, max(now, pending.start_at), task.zone) is not None:
-        waiting = replace(pending, all=Unrun(kept[0], kept[-1], len(kept)))
-        return _held(facts, waiting, SkipReason.BLACKOUT, stays_due=True)
-    starts = tuple(
-        Occurrence(
-            task_id=task.id,
-            at=at,
-            source=Source.CATCH_UP if pending.can_be_late and late(at) else pending.source,
-            key=pending.key or occurrence_key(task.id, at),
-            start_at=start_of(at),
-            follows=pending.follows,
-            apart=pending.apart,
+    def source_of(at: datetime) -> Source:
+        late = now - start_of(at) > ON_TIME
+        return waited.get(at) or (Source.CATCH_UP if late else pending.source)
+
+    waited = {one.at: one.source for one in facts.waiting}
+    new = list(pending.latest) if pending.all.count else []
+    free = [at for at in new if covering(task.blackout, at, task.zone) is None]
+    wanted = [*waited, *free]
+    wanted = wanted[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else wanted[-1:]
+    if task.catch_up is CatchUp.SKIP:
+        wanted = [at for at in wanted if at in waited or source_of(at) is not Source.CATCH_UP]
+    if task.grace is not None:  # it gets old whatever it has waited for
+        wanted = [at for at in wanted if at >= now - task.grace or now - start_of(at) <= ON_TIME]
+    unrun = tuple(_unrun(task.schedule, pending, new, frozenset(free), frozenset(wanted)))
+    held: SkipReason | None = None
+    if facts.running:
+        held = SkipReason.ALREADY_RUNNING
+    elif (wanted and covering(task.blackout, max(now, pending.start_at), task.zone) is not None) or (
+        not wanted and not free
+    ):
+        held = SkipReason.BLACKOUT
+    waiting = tuple(Waiting(at, source_of(at)) for at in wanted)
+    if held is not None or not wanted:
+        if not unrun and waiting == facts.waiting:
+            return Plan(reason=held)  # they have their rows
+        return Plan(unrun=unrun, waiting=waiting, reason=held, source=pending.source, settles=pending.all.last)
+    starts = tuple(_occurrence(task, pending, at, start_of(at), source_of(at)) for at in wanted)
+    return Plan(starts, unrun, waiting[1:], source=pending.source, settles=pending.all.last)
+
+
+def _unrun(
+    schedule: Schedule, pending: Pending, new: list[datetime], free: frozenset[datetime], wanted: frozenset[datetime]
+) -> Iterator[Unrun]:
+    """Of the new occurrences those that neither start nor wait, by their reasons: skipped where a blackout covers them, missed
+    where nobody has looked in time. Neighbours share a row."""
+    before = pending.all.count - len(new)  # more than are looked at one by one
+    first_looked_at = new[0] if new else None
+    current: Unrun | None = None
+    missed_by = MissReason.MIN_INTERVAL if pending.not_before is not None else None
+    if before and first_looked_at is not None:
+        current = Unrun(
+            pending.all.first, _last_before(schedule, pending.all.first, first_looked_at), before, reason=missed_by
         )
-        for at in kept
+    for at in new:
+        one = None
+        if at not in wanted:
+            one = Unrun(at, at, 1, RunStatus.MISSED, missed_by)
+        if at not in free:
+            one = Unrun(at, at, 1, RunStatus.SKIPPED, SkipReason.BLACKOUT)
+        if current is not None and one is not None and (current.status, current.reason) == (one.status, one.reason):
+            current = replace(current, last=at, count=current.count + 1)
+            continue
+        if current is not None:
+            yield current
+        current = one
+    if current is not None:
+        yield current
+
+
+def _occurrence(task: Task, pending: Pending, at: datetime, start_at: datetime, source: Source) -> Occurrence:
+    return Occurrence(
+        task_id=task.id,
+        at=at,
+        source=source,
+        key=pending.key or occurrence_key(task.id, at),
+        start_at=start_at,
+        follows=pending.follows,
+        apart=pending.apart,
     )
-    if not starts:
-        return Plan(missed=pending.all, source=pending.source)
-    before = pending.all.count - sum(1 for at in pending.latest if at >= starts[0].at)
-    if before == 0:
-        return Plan(starts)  # what comes after the start is decided when that is over
-    missed = Unrun(pending.all.first, _last_before(task.schedule, pending, starts[0].at), before)
-    return Plan(starts, missed=missed, source=pending.source)
 
 
-def _last_before(schedule: Schedule, pending: Pending, at: datetime) -> datetime:
-    earlier = [moment for moment in pending.latest if moment < at]
-    if earlier:
-        return earlier[-1]
+def _last_before(schedule: Schedule, first: datetime, at: datetime) -> datetime:
     assert isinstance(schedule, Cron)
-    just_before = at - timedelta(seconds=1)
-    return latest_occurrences(schedule, pending.all.first - timedelta(seconds=1), just_before, 1)[-1]
+    return latest_occurrences(schedule, first - timedelta(seconds=1), at - timedelta(seconds=1), 1)[-1]
 
 
 def occurrence_key(task_id: str, at: datetime) -> str:
@@ -577,6 +664,8 @@ def _next_start(now: datetime, schedule: Cron, task: Task, facts: Facts) -> date
 
 
 def _extras(task: Task, facts: Facts) -> Iterator[Candidate]:
+    if facts.waiting and not facts.running:
+        yield Candidate(facts.waiting[0].at, facts.waiting[0].source, "it has waited")
     if facts.chained is not None and task.after:
         yield _not_too_early(
             Candidate(facts.chained.at, Source.AFTER, f"after run {facts.chained.run_id}"), task, facts

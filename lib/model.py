@@ -83,6 +83,18 @@ class SkipReason(StrEnum):
     REJECTED = "rejected"
 
 
+class MissReason(StrEnum):
+    """Why nobody looked when an occurrence came up, or looked too late."""
+
+    OUTAGE = "outage"  # no tick came
+    CLOCK = "clock"  # it was set forward
+    DUPLICATE_IDS = "duplicate_ids"
+    CONFIGURATION = "configuration"
+    DATABASE = "database"
+    CRASH = "crash"
+    MIN_INTERVAL = "min_interval"  # its last run had ended too shortly before, and a later one stands for it
+
+
 class ErrorClass(StrEnum):
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -320,6 +332,14 @@ class Chained:
 
 
 @record(frozen=True)
+class Waiting:
+    """An occurrence that can't start yet and stays due; `source` is what its run will have."""
+
+    at: datetime
+    source: Source
+
+
+@record(frozen=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
@@ -335,7 +355,8 @@ class Facts:
     incident: str | None = None  # the signatures of every error told in this row of failures
     incident_since: datetime | None = None
     incident_alerted_at: datetime | None = None
-    deferred: datetime | None = None
+    deferred: datetime | None = None  # due and has its row, but can't start yet; not of a cron line
+    waiting: tuple[Waiting, ...] = ()  # of a cron line: due and have their rows, but can't start yet
     retry_at: datetime | None = None
     retry_follows: str | None = None
     retries_used: int = 0  # by the chain of follow-ups that goes on

@@ -16,7 +16,7 @@ from math import ceil
 
 from lib.blackout import covering, first_free
 from lib.cron import Cron, next_occurrence, occurrences
-from lib.governor import forecast, is_spent, paused, plan, start_time, without_expired
+from lib.governor import NOTHING, Plan, forecast, is_spent, paused, plan, start_time, without_expired
 from lib.model import CatchUp, Chained, ChainOn, DisabledReason, Facts, HintKind, Occurrence, SkipReason, Source
 from lib.records import field, record, replace
 from lib.schedule import Interval, Manual, OneShot, Reboot
@@ -64,6 +64,7 @@ class Start:
     at: datetime
     source: Source
     occurrence: Occurrence | None = None  # None where many starts were found at once
+    plan: Plan = NOTHING  # that it is a part of
 
 
 # --- one task --------------------------------------------------------------------------------------------------
@@ -97,9 +98,10 @@ class Walk:
             coming = forecast(now, self.task, self.facts, self.boot_id).next
             if coming.at is None or coming.source is None:
                 return None
-            starts = plan(coming.at, self.task, self.facts, self.boot_id).starts
-            if starts:
-                return Start(self.task.id, max(coming.at, starts[0].start_at), coming.source, starts[0])
+            decided = plan(coming.at, self.task, self.facts, self.boot_id)
+            if decided.starts:
+                first = decided.starts[0]
+                return Start(self.task.id, max(coming.at, first.start_at), coming.source, first, decided)
             now = max(now, coming.at) + _MOMENT
         return None
 
@@ -107,7 +109,7 @@ class Walk:
         """Whether the schedule and the ends of other tasks are all that has a say."""
         task, facts = self.task, self._without_expired(self.now)
         return task.enabled and not (
-            task.min_interval or task.max_interval or facts.closing or facts.hints or facts.retry_at or facts.deferred
+            task.min_interval or task.max_interval or facts.closing or facts.hints or facts.retry_at or facts.deferred or facts.waiting
             or facts.failures or paused(self.now, facts)
         )  # fmt: skip
 
@@ -131,7 +133,10 @@ class Walk:
             last = facts.last_occurrence
             facts = replace(
                 facts,
-                last_occurrence=last if occurrence.apart else max(last or occurrence.at, occurrence.at),
+                last_occurrence=last
+                if occurrence.apart
+                else max(last or occurrence.at, start.plan.settles or occurrence.at),
+                waiting=start.plan.waiting if start.plan.settles is not None else facts.waiting,
                 deferred=None if facts.deferred == occurrence.at else facts.deferred,
                 retry_at=None,
                 retry_follows=None,
@@ -143,14 +148,14 @@ class Walk:
         self._run_to(start.at + self.subject.lasts)
 
     def _run_to(self, end: datetime) -> None:
-        last = self.facts.last_occurrence
         watched_to = min(end, self.until or end)
         if watched_to > self.now:
             held = plan(watched_to - _MOMENT, self.task, replace(self.facts, running=True), self.boot_id)
-            if held.reason is SkipReason.ALREADY_RUNNING and held.skipped is not None and not held.stays_due:
-                self.overlapped += held.skipped.count
-                last = held.skipped.last
-        self.facts, self.now = replace(self.facts, running=False, last_occurrence=last, last_end=end, failures=0), end
+            if held.settles is not None:
+                self.overlapped += sum(one.count for one in held.unrun if one.reason is SkipReason.ALREADY_RUNNING)
+                last = max(self.facts.last_occurrence or held.settles, held.settles)
+                self.facts = replace(self.facts, last_occurrence=last, waiting=held.waiting)
+        self.facts, self.now = replace(self.facts, running=False, last_end=end, failures=0), end
         if is_spent(self.task, self.facts):
             self.facts = replace(self.facts, closing=DisabledReason.COMPLETED)
 

@@ -428,8 +428,8 @@ class Queue:
             and task.rerun_interrupted
             and task.group not in self.context.settings.config.groups
             and task.id.lower() not in commented
-            and queued.decision.plan.missed is None
-            and not (facts.chained or facts.deferred or facts.retry_at or facts.hints)
+            and not (queued.decision.plan.unrun or queued.decision.plan.waiting)
+            and not (facts.chained or facts.deferred or facts.waiting or facts.retry_at or facts.hints)
             and not (facts.retries_used or facts.transient_retries_used)
         )
 
@@ -441,8 +441,7 @@ class Queue:
         group_limit = config.groups.get(decision.task.group) if decision.task.group else None
         return runs.claim_in(
             connection, going, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
-            missed=decision.plan.missed, missed_source=decision.plan.source,
-            next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None, ahead=ahead,
+            plan=decision.plan, next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None, ahead=ahead,
         )  # fmt: skip
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
@@ -482,6 +481,6 @@ def _let_go(candidates: list[Candidate]) -> None:
 
 def _oldest_then_priority(queued: Queued) -> tuple[datetime, int, str]:
     """By the oldest occurrence that the start stands for: who comes every minute and waits longest must not always be last."""
-    missed = queued.decision.plan.missed
-    since = missed.first if missed is not None else queued.occurrence.at
+    unrun = queued.decision.plan.unrun
+    since = min(queued.occurrence.at, unrun[0].first) if unrun else queued.occurrence.at
     return since, -queued.decision.task.priority, queued.occurrence.task_id

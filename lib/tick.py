@@ -16,18 +16,27 @@ from lib.closing import write_closing
 from lib.comments import Action, understood
 from lib.context import Context
 from lib.cron import Cron
-from lib.deciding import Decision, decide, decide_again, hindrance
+from lib.deciding import Decision, decide, decide_again, explained, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
-from lib.governor import Plan, Unrun, baseline_due, chain_due, is_by_chain, look_again, plan
+from lib.governor import (
+    Plan,
+    baseline_due,
+    chain_due,
+    is_by_chain,
+    look_again,
+    plan,
+    put_off,
+    rejected_plan,
+)
 from lib.helper import Did, Helper, Part, share
 from lib.idle import OUTAGE_AFTER, Look
 from lib.machine import machine_load
-from lib.model import Alert, CatchUp, DisabledReason, Facts, RunStatus, SkipReason, Source, TicketKind
+from lib.model import Alert, CatchUp, DisabledReason, Facts, MissReason, RunStatus, SkipReason, Source, TicketKind
 from lib.ping import Pinger
 from lib.process import boot_id
-from lib.records import field, record
+from lib.records import field, record, replace
 from lib.recover import HungRun, dead_runs, recover
 from lib.schedule import Interval, Reboot, parse_schedule
 from lib.starting import Queue
@@ -252,7 +261,7 @@ class Tick:
                 moment = look_again(now, task, facts, boot_id())
                 if moment is None or moment > now:
                     return NotBefore(moment)
-            return Decision(task, facts, decided)
+            return explained(self.context, Decision(task, facts, decided))
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             from traceback import format_exc
 
@@ -313,35 +322,34 @@ class Tick:
         return obeyed
 
     def _write_off(self, decision: Decision, now: datetime) -> None:
-        """What will not run leaves its row now; what is missed beside a start is written with its claim."""
-        task, what = decision.task, decision.plan
-        if what.skipped is not None and what.stays_due:
-            assert what.reason is not None
-            self._defer(decision.facts, what.skipped, what.reason, what.source, now)
-        elif what.skipped is not None:
-            self._record_unrun(decision.facts, what, RunStatus.SKIPPED, task, now)
-        elif what.missed is not None and not what.starts:
-            self._record_unrun(decision.facts, what, RunStatus.MISSED, task, now)
-
-    def _defer(self, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, now: datetime) -> None:
-        runs.defer(self.context.db, facts, unrun, reason, source, self.context.owner.host, now)
-        self.context.log.info("deferred", task_id=facts.task_id, reason=reason)
-        self.tell(f"{'deferred':<9} {facts.task_id}  {reason}; due {in_words(unrun.last, now)}")
-
-    def _record_unrun(self, facts: Facts, what: Plan, status: RunStatus, task: Task, now: datetime) -> None:
-        unrun = what.skipped or what.missed
-        assert unrun is not None
-        over = status is RunStatus.MISSED and what.source is Source.ONE_SHOT
+        """What will not run, or has to wait, leaves its row now; what there is beside a start is written with its claim."""
+        task, facts, what = decision.task, decision.facts, decision.plan
+        if what.starts or not what.does_something:
+            return
+        if what.waiting and what.settles is None:
+            runs.defer(self.context.db, facts, what, self.context.owner.host, now)
+            self._tell_of_waiting(facts, what, now)
+            return
+        over = what.source is Source.ONE_SHOT
         recorded = runs.write_off(
-            self.context.db, facts, unrun, status, what.reason, what.source, self.context.owner.host, now,
+            self.context.db, facts, what, self.context.owner.host, now,
             is_interval=isinstance(task.schedule, Interval), closing=DisabledReason.FAILED if over else None,
             next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
         )  # fmt: skip
-        if recorded and over:
+        if not recorded:
+            return
+        if over:
             write_closing(self.context, task, now)
-        if recorded:
-            self.context.log.info(status, task_id=facts.task_id, reason=what.reason, count=unrun.count)
-            self.tell(f"{status:<9} {facts.task_id}  {what.reason or 'too late to run'} ({unrun.count})")
+        self._tell_of_waiting(facts, what, now)
+        for unrun in what.unrun:
+            self.context.log.info(unrun.status, task_id=facts.task_id, reason=unrun.reason, count=unrun.count)
+            self.tell(f"{unrun.status:<9} {facts.task_id}  {unrun.reason or 'too late to run'} ({unrun.count})")
+
+    def _tell_of_waiting(self, facts: Facts, what: Plan, now: datetime) -> None:
+        if what.waiting:
+            self.context.log.info("deferred", task_id=facts.task_id, reason=what.reason)
+            due = in_words(what.waiting[-1].at, now)
+            self.tell(f"{'deferred':<9} {facts.task_id}  {what.reason}; due {due}")
 
     def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
         """A task whose file broke is still due; its occurrences say that they could not run."""
@@ -364,15 +372,11 @@ class Tick:
 
     def _write_off_one_rejected(self, task: Task, facts: Facts, now: datetime) -> None:
         pending = baseline_due(now, task, facts, boot_id()) or chain_due(task, facts)
-        if pending is None or pending.all.last > now:
-            return
-        once = pending.source in (Source.ONE_SHOT, Source.AFTER)  # there will be no other: it waits for its file
-        if once and facts.deferred == pending.all.last:
-            return  # it has its row
-        what = Plan(skipped=pending.all, reason=SkipReason.REJECTED, source=pending.source, stays_due=once)
-        self._write_off(Decision(task, facts, what), now)
+        if pending is not None and pending.all.last <= now:
+            self._write_off(Decision(task, facts, rejected_plan(facts, pending)), now)
 
     def _refuse_duplicates(self, now: datetime) -> None:
+        ticks.stopped(self.context.db, MissReason.DUPLICATE_IDS, now)
         alert = messages.duplicates_alert(self.report.duplicates)
         outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
@@ -517,10 +521,9 @@ class Tick:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
         now = datetime.now(UTC)
         for queued in self.queue.waiting:
-            occurrence = queued.occurrence
-            waiting = Unrun(occurrence.at, occurrence.at, 1)
-            self._defer(queued.decision.facts, waiting, SkipReason.AT_CAPACITY, occurrence.source, now)
-            self.report.deferred.append(occurrence.task_id)
+            decision = queued.decision
+            self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
+            self.report.deferred.append(decision.task.id)
 
 
 def _waited_for_the_end(again: Decision) -> bool:

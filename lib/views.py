@@ -217,7 +217,10 @@ def transient_words(
 
 def action_word(plan: Plan) -> str:
     """What the next tick does about a task."""
-    return "run" if plan.starts else ("skip" if plan.skipped else ("missed" if plan.missed else "wait"))
+    if plan.starts:
+        return "run"
+    skips = plan.waiting or any(unrun.status is RunStatus.SKIPPED for unrun in plan.unrun)
+    return "skip" if skips else ("missed" if plan.unrun else "wait")
 
 
 def hint_json(hint: Hint, zone: tzinfo) -> dict[str, Any]:
@@ -348,7 +351,7 @@ def run_row(run: Run, now: datetime, zone: tzinfo) -> list[str]:
 def run_note(run: Run) -> str:
     times = f" ×{run.count}" if run.count > 1 else ""
     if run.status is RunStatus.MISSED:
-        return f"not run: {run.count} missed"
+        return f"not run: {run.count} missed" + (f" ({run.reason})" if run.reason else "")
     told = [text for text in (run.reason or run.error, run.note) if text]
     return "; ".join(told) + times
 

@@ -31,6 +31,7 @@ DECISIONS = [
     "chains",
     "parsed",
     "governor",
+    "absence",
     "simulation",
     "agents",
     "outcomes",

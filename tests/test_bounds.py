@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
-from lib.governor import Unrun, spread_catch_ups
-from lib.model import Occurrence, SkipReason, Source
+from lib.governor import Plan, spread_catch_ups
+from lib.model import Occurrence, SkipReason, Source, Waiting
 from lib.store import runs, tasks
 from lib.store.database import Database
 from tests.helpers import PATIENCE, Gate, Workspace, half_past, start_together, wait_for
@@ -170,8 +170,9 @@ def test_of_two_ticks_that_find_the_same_wait_one_notes_it(workspace: Workspace)
     db = Database(workspace.root / "state" / "tickdown.db")
     facts, now = tasks.facts(db, "job"), datetime.now(UTC)
     assert facts is not None
+    waits = Plan(waiting=(Waiting(now, Source.BASELINE_INTERVAL),), reason=SkipReason.PAUSED)
     for _ in range(2):
-        runs.defer(db, facts, Unrun(now, now, 1), SkipReason.PAUSED, Source.BASELINE_INTERVAL, "here", now)
+        runs.defer(db, facts, waits, "here", now)
     db.close()
     assert workspace.rows("job") == [("skipped", "paused", 1)]
 
@@ -218,7 +219,7 @@ def test_min_interval_puts_off_and_what_it_swallows_leaves_a_row(workspace: Work
         ended(workspace, task_id, "-2 hours")
     workspace.tick()
     workspace.tick()
-    assert workspace.rows("clock") == [("missed", None, 1), RAN]
+    assert workspace.rows("clock") == [("missed", "min_interval", 1), RAN]
     assert workspace.rows("often") == workspace.rows("chain") == [RAN]
     assert {source for task_id in ("clock", "often", "chain") for source in sources(workspace, task_id)} == {
         "clamped-min"

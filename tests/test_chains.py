@@ -320,7 +320,9 @@ def test_over_an_outage_catch_up_and_grace_have_their_say_once(workspace: Worksp
     workspace.tick()
     workspace.tick()
     assert sources(workspace, "once") == sources(workspace, "long") == ["catch-up"]
-    assert workspace.rows("skip") == [RAN, ("missed", None, 1)] and workspace.rows("short") == [("missed", None, 1)]
+    assert workspace.rows("skip") == [RAN, ("missed", "outage", 1)] and workspace.rows("short") == [
+        ("missed", "outage", 1)
+    ]
     after = {task["id"]: task["next_run_at"] for task in workspace.listed()}
     assert (after["skip"], after["short"]) == (before["skip"], before["short"]), "their own schedule is as it was"
     assert workspace.rows("broken") == [("skipped", "rejected", 1)]

@@ -228,7 +228,7 @@ def test_why_tells_of_missed_occurrences(workspace: Workspace) -> None:
     workspace.move_back("job", "-160 minutes")
     assert "the next tick writes off 3 occurrences: too late to run" in workspace.cli("why", "job").stdout
     workspace.tick()
-    assert "missed ×3: too late to run (catch_up: skip), the last 3" in workspace.cli("why", "job").stdout
+    assert "missed ×3: no tick came; too late to run (catch_up: skip), the last 3" in workspace.cli("why", "job").stdout
 
 
 def test_why_tells_of_hints_with_reason_author_and_end(workspace: Workspace) -> None:

@@ -12,7 +12,19 @@ from hypothesis import strategies as st
 from lib.blackout import parse_blackout
 from lib.cron import occurrences
 from lib.governor import NextRun, Plan, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
-from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.model import (
+    CatchUp,
+    DisabledReason,
+    Facts,
+    Hint,
+    HintKind,
+    Occurrence,
+    RunStatus,
+    SkipReason,
+    Source,
+    TaskState,
+    Waiting,
+)
 from lib.records import replace
 from lib.schedule import parse_schedule
 from lib.task import Task
@@ -65,7 +77,7 @@ def test_an_interval_counts_from_the_last_end():
 
 def test_an_interval_has_one_start_however_long_it_waited():
     due = plan(NOW, task("10m", catch_up=CatchUp.ALL), facts(last_end=NOW - 30 * DAY), BOOT)
-    assert (len(due.starts), due.missed) == (1, None)
+    assert (len(due.starts), due.unrun) == (1, ())
 
 
 def test_a_manual_task_never_starts_by_itself():
@@ -122,7 +134,7 @@ def test_a_clock_set_back_re_runs_nothing(back):
 def test_a_clock_set_forward_is_a_missed_occurrence_like_any_other():
     due = plan(NOW + 5 * HOUR, task(), facts(), BOOT)
     assert [start.at for start in due.starts] == [NOON + 5 * HOUR]
-    assert due.missed == Unrun(NOON, NOON + 4 * HOUR, 5)
+    assert due.unrun == (Unrun(NOON, NOON + 4 * HOUR, 5),)
 
 
 @pytest.mark.parametrize("change", [{"title": "new"}, {"timeout": HOUR}, {"notify_to": "home"}, {"tags": ("x",)}])
@@ -137,6 +149,14 @@ def test_a_new_schedule_counts_from_the_last_occurrence_taken_up():
     assert starts(task("30 11 * * *"), known) == []
 
 
+def skipped(first: datetime, last: datetime, count: int, reason: SkipReason) -> Unrun:
+    return Unrun(first, last, count, RunStatus.SKIPPED, reason)
+
+
+def dark(first: datetime, last: datetime, count: int) -> Unrun:
+    return skipped(first, last, count, SkipReason.BLACKOUT)
+
+
 # --- missed ----------------------------------------------------------------------------------------------------
 
 
@@ -144,34 +164,34 @@ def test_once_runs_one_for_all_that_were_missed():
     due = plan(NOW + 30 * MINUTE, task(), facts(last=NOON - 10 * HOUR), BOOT)
     [start] = due.starts
     assert (start.at, start.source) == (NOON, Source.CATCH_UP)
-    assert due.missed == Unrun(NOON - 9 * HOUR, NOON - HOUR, 9)
+    assert due.unrun == (Unrun(NOON - 9 * HOUR, NOON - HOUR, 9),)
 
 
 def test_skip_runs_none_of_those_that_were_missed():
     due = plan(NOW + 30 * MINUTE, task(catch_up=CatchUp.SKIP), facts(last=NOON - 10 * HOUR), BOOT)
     assert due.starts == ()
-    assert due.missed == Unrun(NOON - 9 * HOUR, NOON, 10)
+    assert due.unrun == (Unrun(NOON - 9 * HOUR, NOON, 10),)
 
 
 def test_skip_still_runs_the_one_that_is_on_time():
     due = plan(NOW, task(catch_up=CatchUp.SKIP), facts(last=NOON - 10 * HOUR), BOOT)
     assert [(start.at, start.source) for start in due.starts] == [(NOON, Source.BASELINE_CRON)]
-    assert due.missed == Unrun(NOON - 9 * HOUR, NOON - HOUR, 9)
+    assert due.unrun == (Unrun(NOON - 9 * HOUR, NOON - HOUR, 9),)
 
 
 def test_all_runs_each_in_order():
     due = plan(NOW, task(catch_up=CatchUp.ALL), facts(last=NOON - 3 * HOUR), BOOT)
     assert [start.at for start in due.starts] == [NOON - 2 * HOUR, NOON - HOUR, NOON]
     assert [start.source for start in due.starts] == [Source.CATCH_UP, Source.CATCH_UP, Source.BASELINE_CRON]
-    assert due.missed is None
+    assert due.unrun == () and [one.at for one in due.waiting] == [start.at for start in due.starts[1:]]
 
 
 @pytest.mark.parametrize(("hours", "run", "missed"), [(24, 24, 0), (25, 24, 1), (100, 24, 76)])
 def test_all_runs_at_most_24(hours, run, missed):
     due = plan(NOW, task(catch_up=CatchUp.ALL), facts(last=NOON - hours * HOUR), BOOT)
     assert [start.at for start in due.starts] == [NOON - n * HOUR for n in reversed(range(run))]
-    expected = Unrun(NOON - (hours - 1) * HOUR, NOON - 24 * HOUR, missed) if missed else None
-    assert due.missed == expected
+    expected = Unrun(NOON - (hours - 1) * HOUR, NOON - 24 * HOUR, missed)
+    assert due.unrun == ((expected,) if missed else ())
 
 
 def test_grace_makes_what_is_older_count_as_skip():
@@ -179,13 +199,13 @@ def test_grace_makes_what_is_older_count_as_skip():
     late = NOW + 30 * MINUTE
     assert plan(late, task(grace=2 * HOUR), known, BOOT).starts[0].at == NOON
     due = plan(late, task(grace=10 * MINUTE), known, BOOT)
-    assert (due.starts, due.missed) == ((), Unrun(NOON - 9 * HOUR, NOON, 10))
+    assert (due.starts, due.unrun) == ((), (Unrun(NOON - 9 * HOUR, NOON, 10),))
 
 
 def test_grace_with_all_keeps_the_young_ones():
     due = plan(NOW, task(catch_up=CatchUp.ALL, grace=2 * HOUR + MINUTE), facts(last=NOON - 6 * HOUR), BOOT)
     assert [start.at for start in due.starts] == [NOON - 2 * HOUR, NOON - HOUR, NOON]
-    assert due.missed == Unrun(NOON - 5 * HOUR, NOON - 3 * HOUR, 3)
+    assert due.unrun == (Unrun(NOON - 5 * HOUR, NOON - 3 * HOUR, 3),)
 
 
 def test_grace_shorter_than_a_beat_of_cron_does_not_lose_what_is_on_time():
@@ -197,7 +217,7 @@ def test_a_year_without_ticks_is_counted_exactly(zone):
     every_minute = replace(task(), schedule=parse_schedule("* * * * *", "a", ZoneInfo(zone)))
     due = plan(NOON, every_minute, facts(armed=NOON - 800 * DAY, last=NOON - 365 * DAY), BOOT)
     assert [start.at for start in due.starts] == [NOON]
-    assert due.missed == Unrun(NOON - 365 * DAY + MINUTE, NOON - MINUTE, 365 * 1440 - 1)
+    assert due.unrun == (Unrun(NOON - 365 * DAY + MINUTE, NOON - MINUTE, 365 * 1440 - 1),)
 
 
 # --- pause, running, capacity ------------------------------------------------------------------------------------
@@ -207,7 +227,7 @@ def test_a_pause_wins_over_everything_and_leaves_a_row():
     paused = facts(last=NOON - 3 * HOUR, paused_until=NOW + MINUTE)
     due = plan(NOW, task(), paused, BOOT)
     assert (due.starts, due.reason) == ((), SkipReason.PAUSED)
-    assert due.skipped == Unrun(NOON - 2 * HOUR, NOON, 3)
+    assert due.unrun == (skipped(NOON - 2 * HOUR, NOON, 3, SkipReason.PAUSED),)
     assert next_run(NOW, task(), paused, BOOT) == NextRun(NOON + HOUR, Source.PAUSED)
     retry = replace(paused, retry_at=NOON, retry_follows="r1")
     assert next_run(NOW, task(), retry, BOOT) == NextRun(NOW + MINUTE, Source.PAUSED)
@@ -225,28 +245,32 @@ def test_a_paused_interval_comes_when_the_pause_is_over():
 def test_a_cron_occurrence_that_comes_while_the_task_runs_is_skipped():
     due = plan(NOW, task(), facts(running=True), BOOT)
     assert (due.starts, due.reason) == ((), SkipReason.ALREADY_RUNNING)
-    assert due.skipped == Unrun(NOON, NOON, 1)
+    assert due.unrun == (skipped(NOON, NOON, 1, SkipReason.ALREADY_RUNNING),)
 
 
 def test_with_all_an_occurrence_waits_for_the_run_before_it():
     due = plan(NOW, task(catch_up=CatchUp.ALL), facts(running=True), BOOT)
-    assert (due.starts, due.skipped) == ((), None)
+    waits = Waiting(NOON, Source.BASELINE_CRON)
+    assert (due.starts, due.unrun, due.waiting, due.reason) == ((), (), (waits,), SkipReason.ALREADY_RUNNING)
+    known = facts(last=NOON, running=True, waiting=(waits,))
+    assert not plan(NOW, task(catch_up=CatchUp.ALL), known, BOOT).does_something, "it has its row"
 
 
 def test_an_interval_waits_for_its_own_end():
     running = facts(last=NOW - HOUR, last_end=NOW - 2 * HOUR, running=True)
-    due = plan(NOW, task("10m"), running, BOOT)
-    assert (due.starts, due.skipped) == ((), None)
+    assert not plan(NOW, task("10m"), running, BOOT).does_something
     assert next_run(NOW, task("10m"), running, BOOT).at is None
 
 
 def test_what_waited_for_a_slot_is_not_late():
-    waited = facts(deferred=NOON)
+    waited = facts(last=NOON, waiting=(Waiting(NOON, Source.BASELINE_CRON),))
     late = NOON + 30 * MINUTE
     for fields in ({"catch_up": CatchUp.SKIP}, {"grace": 31 * MINUTE}, {}):
         [start] = plan(late, task(**fields), waited, BOOT).starts
         assert (start.at, start.source) == (NOON, Source.BASELINE_CRON)
-    assert plan(late, task(grace=29 * MINUTE), waited, BOOT).missed == Unrun(NOON, NOON, 1), "grace is about every wait"
+    too_old = plan(late, task(grace=29 * MINUTE), waited, BOOT)
+    assert (too_old.starts, too_old.waiting, too_old.unrun) == ((), (), ()), "grace is about every wait; it has its row"
+    assert too_old.settles is not None
 
 
 # --- follow-ups ------------------------------------------------------------------------------------------------
@@ -399,14 +423,11 @@ def test_every_due_occurrence_is_either_started_or_written_off(schedule, catch_u
         now += minutes * MINUTE
         while True:
             due = plan(now, what, known, BOOT)
-            missed += due.missed.count if due.missed else 0
-            if due.starts:
-                taken.append(due.starts[0].at)
-                known = replace(known, last_occurrence=due.starts[0].at)
-            elif due.missed:
-                known = replace(known, last_occurrence=due.missed.last)
-            else:
+            if not due.does_something:
                 break
+            missed += sum(unrun.count for unrun in due.unrun)
+            taken += [start.at for start in due.starts[:1]]
+            known = replace(known, last_occurrence=due.settles, waiting=due.waiting)
     there_were = list(occurrences(what.schedule, begin, now))
     assert len(set(taken)) == len(taken) and set(taken) <= set(there_were)
     assert len(taken) + missed == len(there_were)
@@ -421,7 +442,7 @@ def test_what_is_due_by_the_clock_is_not_settled_by_a_hint_that_came_later():
     hinted = facts(last=NOON - MINUTE, hints=(Hint(HintKind.ONE_SHOT, NOON, at=NOON + 2 * MINUTE),))
     due = plan(now, every_minute, hinted, BOOT)
     assert [(start.at, start.source) for start in due.starts] == [(now, Source.BASELINE_CRON)]
-    assert due.missed == Unrun(NOON, NOON + 4 * MINUTE, 5)
+    assert due.unrun == (Unrun(NOON, NOON + 4 * MINUTE, 5),)
 
 
 def blacked_out(*texts: str, **fields) -> Task:
@@ -430,29 +451,33 @@ def blacked_out(*texts: str, **fields) -> Task:
 
 def test_an_occurrence_in_a_blackout_is_skipped_and_the_next_is_after_it():
     due = plan(NOW, blacked_out("11:30-13:30"), facts(), BOOT)
-    assert (due.starts, due.reason, due.skipped) == ((), SkipReason.BLACKOUT, Unrun(NOON, NOON, 1))
+    assert (due.starts, due.reason, due.unrun) == ((), SkipReason.BLACKOUT, (dark(NOON, NOON, 1),))
     assert next_run(NOW, blacked_out("11:30-13:30"), facts(), BOOT).at == NOON + 2 * HOUR
 
 
-def test_what_was_missed_before_a_blackout_is_caught_up_and_the_rest_is_decided_after_it():
-    """Due since 09:00; 10:00 to 12:00 lie in the blackout, which is over."""
+def test_what_was_missed_before_a_blackout_is_caught_up_and_each_of_the_others_has_its_reason():
+    """Due since 08:00; 10:00 to 12:00 lie in the blackout, which is over."""
     what = blacked_out("09:30-12:00", catch_up=CatchUp.ONCE)
     due = plan(NOON - MINUTE + HOUR, what, facts(last=NOON - 5 * HOUR), BOOT)
-    assert [start.at for start in due.starts] == [NOON] and due.missed == Unrun(NOON - 4 * HOUR, NOON - HOUR, 4)
+    assert [start.at for start in due.starts] == [NOON]
+    assert due.unrun == (Unrun(NOON - 4 * HOUR, NOON - 3 * HOUR, 2), dark(NOON - 2 * HOUR, NOON - HOUR, 2))
     what = blacked_out("09:30-12:30")
     due = plan(NOON + 35 * MINUTE, what, facts(last=NOON - 5 * HOUR), BOOT)
-    assert [start.at for start in due.starts] == [NOON - 3 * HOUR] and due.missed == Unrun(
-        NOON - 4 * HOUR, NOON - 4 * HOUR, 1
-    )
-    then = plan(NOON + 36 * MINUTE, what, facts(last=NOON - 3 * HOUR), BOOT)
-    assert (then.reason, then.skipped) == (SkipReason.BLACKOUT, Unrun(NOON - 2 * HOUR, NOON, 3))
+    assert [start.at for start in due.starts] == [NOON - 3 * HOUR]
+    assert due.unrun == (Unrun(NOON - 4 * HOUR, NOON - 4 * HOUR, 1), dark(NOON - 2 * HOUR, NOON, 3))
+    assert due.settles == NOON
 
 
 def test_what_was_missed_waits_for_the_end_of_a_blackout():
-    what, known = blacked_out("11:30-13:30"), facts(last=NOON - 2 * HOUR)
+    what, known, waits = blacked_out("11:30-13:30"), facts(last=NOON - 2 * HOUR), Waiting(NOON - HOUR, Source.CATCH_UP)
     due = plan(NOON - MINUTE, what, known, BOOT)
-    assert (due.starts, due.reason, due.stays_due) == ((), SkipReason.BLACKOUT, True)
-    assert plan(NOON - MINUTE, what, replace(known, deferred=NOON - HOUR), BOOT) == Plan(reason=SkipReason.BLACKOUT)
+    assert (due.starts, due.reason, due.waiting) == ((), SkipReason.BLACKOUT, (waits,))
+    known = replace(known, last_occurrence=NOON - HOUR, waiting=(waits,))
+    assert plan(NOON - MINUTE, what, known, BOOT) == Plan(reason=SkipReason.BLACKOUT)
+    due = plan(NOON + MINUTE, what, known, BOOT)
+    assert (due.waiting, due.unrun) == ((waits,), (dark(NOON, NOON, 1),)), "meanwhile the others have their rows"
+    later = plan(NOON + 2 * HOUR, what, replace(known, last_occurrence=NOON + HOUR), BOOT)
+    assert [start.at for start in later.starts] == [NOON + 2 * HOUR] and later.waiting == ()
 
 
 def test_an_interval_hint_that_ends_first_leaves_the_next_run_to_the_schedule():
@@ -475,7 +500,7 @@ def test_a_hint_given_in_a_run_counts_when_that_is_over():
     hint = Hint(HintKind.INTERVAL, NOON - MINUTE, every=HOUR)
     running = facts(last=NOON - 2 * HOUR, last_end=NOON - 2 * HOUR, running=True, hints=(hint,))
     due = plan(NOW, task(), running, BOOT)
-    assert (due.reason, due.skipped) == (SkipReason.ALREADY_RUNNING, Unrun(NOON - HOUR, NOON, 2))
+    assert due.unrun == (skipped(NOON - HOUR, NOON, 2, SkipReason.ALREADY_RUNNING),)
 
 
 def test_a_day_of_minutes_in_the_way_of_a_blackout_loses_no_catch_up():
@@ -485,6 +510,6 @@ def test_a_day_of_minutes_in_the_way_of_a_blackout_loses_no_catch_up():
         NOON + 10.5 * HOUR,
     )
     due = plan(evening, what, facts(last=NOON - 2 * HOUR), BOOT)
-    assert (due.starts, due.reason, due.stays_due) == ((), SkipReason.BLACKOUT, True)
+    assert (due.starts, due.reason, len(due.waiting)) == ((), SkipReason.BLACKOUT, 1)
     morning = plan(evening + 8 * HOUR, what, facts(last=NOON - 2 * HOUR), BOOT)
     assert [start.at for start in morning.starts] == [evening + 8 * HOUR]

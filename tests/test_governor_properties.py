@@ -109,8 +109,10 @@ def test_the_next_run_is_never_in_the_past(now: datetime, task: Task, facts: Fac
 @given(moments, tasks(), states())
 def test_a_plan_starts_or_skips_but_not_both_and_says_why(now: datetime, task: Task, facts: Facts) -> None:
     what = plan(now, task, facts, BOOT)
-    assert not (what.starts and what.skipped)
-    assert bool(what.starts or what.missed) == (what.reason is None)
+    assert not (what.starts and what.reason)
+    assert what.starts or what.unrun or what.reason or (facts.waiting and what.settles), (
+        "or what waited has become too old"
+    )
     assert len(what.starts) <= MOST_CATCH_UPS
     assert all(start.at <= now and start.start_at <= now + LOOK_AHEAD for start in what.starts)
     assert [start.at for start in what.starts] == sorted({start.at for start in what.starts})
@@ -122,7 +124,7 @@ def test_a_pause_always_wins(now: datetime, task: Task, facts: Facts) -> None:
         facts = replace(facts, paused_until=now + HOUR)
     assert facts.paused_until is not None
     what = plan(now, task, facts, BOOT)
-    assert what.starts == () and (what.skipped is None or what.reason is SkipReason.PAUSED)
+    assert what.starts == () and (not what.does_something or what.reason is SkipReason.PAUSED)
     following = next_run(now, task, facts, BOOT)
     assert following.source is Source.PAUSED
     assert following.at is None or following.at >= facts.paused_until
@@ -217,19 +219,21 @@ def taken_up(facts: Facts, start: Occurrence, what: Plan, now: datetime) -> Fact
         return replace(facts, retry_at=None, retry_follows=None, last_end=now)
     kept = tuple(hint for hint in facts.hints if hint.at is None or hint.at > now)
     chained = None if start.key.endswith("@after:r2") else facts.chained
-    last = max(start.at, facts.last_occurrence or start.at)
-    return replace(facts, last_occurrence=last, last_end=now, boot_id=BOOT, hints=kept, chained=chained, deferred=None,
+    last = max(what.settles or start.at, facts.last_occurrence or start.at)
+    waiting = facts.waiting if what.settles is None else what.waiting
+    return replace(facts, last_occurrence=last, waiting=waiting, last_end=now, boot_id=BOOT, hints=kept, chained=chained, deferred=None,
                    retry_at=None, retry_follows=None)  # fmt: skip
 
 
 def written_off(facts: Facts, what: Plan, task: Task, now: datetime) -> Facts:
-    unrun = what.skipped or what.missed
-    assert unrun is not None
-    if what.stays_due:
-        return replace(facts, deferred=unrun.last)
+    if what.waiting and what.settles is None:
+        return replace(facts, deferred=what.waiting[0].at)
+    last = max(facts.last_occurrence or START, what.settles or what.unrun[-1].last)
     last_end = now if isinstance(task.schedule, Interval) else facts.last_end
     chained = None if what.source is Source.AFTER else facts.chained
-    return replace(facts, last_occurrence=unrun.last, last_end=last_end, boot_id=BOOT, deferred=None, chained=chained)
+    waiting = what.waiting if what.settles is not None else facts.waiting
+    return replace(facts, last_occurrence=last, last_end=last_end, boot_id=BOOT, deferred=None, chained=chained,
+                   waiting=waiting)  # fmt: skip
 
 
 steps = st.lists(st.tuples(st.integers(0, 7200), some_hints, maybe_moments), min_size=1, max_size=8)
@@ -251,7 +255,7 @@ def test_no_sequence_of_inputs_gives_a_tight_loop(
                 before = facts
                 facts = taken_up(facts, what.starts[0], what, max(now, what.starts[0].start_at))
                 assert facts != before
-            elif what.skipped or what.missed:
+            elif what.does_something:
                 facts = written_off(facts, what, task, now)
             else:
                 break
@@ -271,13 +275,13 @@ def test_before_the_moment_to_look_again_there_is_nothing_to_do(
     if moment < now or (look is not None and moment >= look):
         return
     what = plan(moment, task, facts, BOOT)
-    assert not (what.starts or what.skipped or what.missed), (look, what)
+    assert not what.does_something, (look, what)
 
 
 @given(moments, tasks(), states())
 def test_what_is_due_now_is_to_be_looked_at_now(now: datetime, task: Task, facts: Facts) -> None:
     what = plan(now, task, facts, BOOT)
-    if what.starts or what.skipped or what.missed:
+    if what.does_something:
         look = look_again(now, task, facts, BOOT)
         assert look is not None and look <= now
 

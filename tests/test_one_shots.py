@@ -282,7 +282,7 @@ def test_what_an_outage_covered_is_run_late_or_written_off(workspace: Workspace)
         assert workspace.rows(task_id) == [RAN] and sources(workspace, task_id) == ["catch-up"]
         assert closed(workspace.root / "tasks" / f"{task_id}.md", "completed")
     for task_id in ("never", "old"):
-        assert workspace.rows(task_id) == [("missed", None, 1)]
+        assert workspace.rows(task_id) == [("missed", "outage", 1)]
         assert closed(workspace.root / "tasks" / f"{task_id}.md", "failed")
 
 

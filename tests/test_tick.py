@@ -86,7 +86,7 @@ def test_editing_an_unrelated_field_neither_fires_nor_skips_an_occurrence(worksp
 def test_catch_up_once_runs_one_for_all_that_was_missed(workspace: Workspace) -> None:
     workspace.task("job", "echo $TICKDOWN_SCHEDULED_FOR > at", schedule=half_past())
     hold_back(workspace, "job", 5)
-    assert workspace.rows("job") == [("missed", None, 4), RAN]
+    assert workspace.rows("job") == [("missed", "outage", 4), RAN]
     assert sources(workspace, "job")[1] == "catch-up"
     ran_for = datetime.fromisoformat((workspace.root / "at").read_text().strip())
     assert ran_for == datetime.fromisoformat(workspace.last_run("job")["scheduled_for"])
@@ -96,13 +96,13 @@ def test_catch_up_skip_runs_none_of_them(workspace: Workspace) -> None:
     workspace.task("job", schedule=half_past(), catch_up="skip")
     hold_back(workspace, "job", 5)
     workspace.tick()
-    assert workspace.rows("job") == [("missed", None, 5)]
+    assert workspace.rows("job") == [("missed", "outage", 5)]
 
 
 def test_catch_up_all_runs_each_in_order_up_to_24(workspace: Workspace) -> None:
     workspace.task("job", "echo $TICKDOWN_SCHEDULED_FOR >> order", schedule=half_past(), catch_up="all")
     hold_back(workspace, "job", 30)
-    assert workspace.rows("job") == [("missed", None, 6)] + [RAN] * 24
+    assert workspace.rows("job") == [("missed", "outage", 6)] + [RAN] * 24
     order = (workspace.root / "order").read_text().split()
     assert order == sorted(set(order)) and len(order) == 24
 
@@ -110,7 +110,7 @@ def test_catch_up_all_runs_each_in_order_up_to_24(workspace: Workspace) -> None:
 def test_grace_lets_only_the_recent_ones_be_caught_up(workspace: Workspace) -> None:
     workspace.task("job", schedule=half_past(), catch_up="all", grace="2h")
     hold_back(workspace, "job", 5)
-    assert workspace.rows("job") == [("missed", None, 3), RAN, RAN]
+    assert workspace.rows("job") == [("missed", "outage", 3), RAN, RAN]
 
 
 def test_every_repeats_the_tick_inside_its_minute(workspace: Workspace) -> None:

@@ -171,7 +171,7 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
 def _decision_json(decision: Decision) -> dict[str, Any]:
     task, what = decision.task, decision.plan
     start = what.starts[0] if what.starts else None
-    unrun = what.skipped or what.missed
+    not_run = len(what.waiting) + sum(unrun.count for unrun in what.unrun)
     return {
         "task_id": task.id,
         "action": action_word(what),
@@ -179,12 +179,12 @@ def _decision_json(decision: Decision) -> dict[str, Any]:
         "source": start.source if start else None,
         "scheduled_for": iso(start.at, task.zone) if start else None,
         "start_at": iso(start.start_at, task.zone) if start else None,
-        "count": len(what.starts) or (unrun.count if unrun else 0),
+        "count": len(what.starts) or not_run,
     }
 
 
 def _reason(what: Plan) -> str:
-    return what.reason or ("too late to run" if what.missed else "not_due")
+    return what.reason or ("too late to run" if what.unrun else "not_due")
 
 
 # --- run -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from lib.deciding import decide
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, state_of
 from lib.ladder import on_probation
-from lib.model import CatchUp, Comment, Facts, Hint, HintKind, Run, RunStatus, SkipReason, TaskState
+from lib.model import CatchUp, Comment, Facts, Hint, HintKind, MissReason, Run, RunStatus, SkipReason, TaskState
 from lib.process import boot_id
 from lib.records import record, replace
 from lib.remarks import reader_of
@@ -183,6 +183,17 @@ _SKIP_WORDS = {
 }
 
 
+_MISS_WORDS = {
+    MissReason.OUTAGE: "no tick came",
+    MissReason.CLOCK: "the clock was set forward",
+    MissReason.DUPLICATE_IDS: "two files had the same id, and nothing ran",
+    MissReason.CONFIGURATION: "the configuration could not be read",
+    MissReason.DATABASE: "the database could not be used",
+    MissReason.CRASH: "the ticks crashed",
+    MissReason.MIN_INTERVAL: "min_interval had not passed since the run before",
+}
+
+
 def _decision_words(run: Run, story: _Story) -> str:
     zone, now = story.task.zone, story.now
     at = when(run.started_at or run.scheduled_for or run.finished_at, now, zone)
@@ -194,7 +205,8 @@ def _decision_words(run: Run, story: _Story) -> str:
     if run.status is RunStatus.MISSED:
         them = "it" if run.count == 1 else "them"
         why = f"a later run stands for {them}" if story.task.catch_up is CatchUp.ONCE else "too late to run"
-        return f"{at}: missed{times}: {why} (catch_up: {story.task.catch_up}){span}"
+        known = next((f"{words}; " for reason, words in _MISS_WORDS.items() if reason == run.reason), "")
+        return f"{at}: missed{times}: {known}{why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
         dead = story.view.cut_off is not None and story.view.cut_off.run_id == run.run_id
         return f"{at}: cut off ({run.source})" if dead else f"{at}: running since then ({run.source})"
@@ -219,7 +231,7 @@ def _now_words(story: _Story) -> str:
         )
     if _lacks_agent(story):
         return f"paused: its agent {facts.missing_agent or task.agent} is not installed"
-    held = f"; {_unrun_words(decided, task.catch_up)}" if decided.skipped or decided.missed else ""
+    held = f"; {_unrun_words(decided, task.catch_up)}" if decided.unrun or decided.waiting else ""
     if facts.running:
         return f"it is running{held}"
     if paused(now, facts):
@@ -228,17 +240,20 @@ def _now_words(story: _Story) -> str:
     dark = f", in the blackout {one_line(blackout.text)}" if blackout is not None else ""
     if decided.starts:
         start = decided.starts[0]
-        waited_for_a_slot = facts.deferred == start.at and facts.missing_agent is None
+        waited_for_a_slot = (
+            facts.deferred == start.at or any(one.at == start.at for one in facts.waiting)
+        ) and facts.missing_agent is None
         if story.taken is not None or waited_for_a_slot:
             return f"due since {when(start.at, now, task.zone)}, and waits for {story.taken or 'a free slot'}{held}"
         if story.wish is not None and not story.wish[1].starts:
             return f"due, but {_asked(story.wish)}{held}"
         return f"due: the next tick starts it ({start.source}){held}"
-    if facts.deferred is not None:
+    waits_since = facts.waiting[0].at if facts.waiting else facts.deferred
+    if waits_since is not None:
         why_so = (
             f": {decided.reason}" if decided.reason in (SkipReason.BUDGET_EXCEEDED, SkipReason.MISSING_AGENT) else ""
         )
-        return f"due since {when(facts.deferred, now, task.zone)}, and waits{dark}{why_so}"
+        return f"due since {when(waits_since, now, task.zone)}, and waits{dark}{why_so}"
     if held:
         return held.removeprefix("; ") + dark
     if decided.reason is SkipReason.MANUAL_ONLY and facts.retry_at is None:
@@ -260,16 +275,15 @@ def _taken_words(context: Context, catalog: Catalog, task: Task) -> str | None:
 
 
 def _unrun_words(decided: Plan, catch_up: CatchUp) -> str:
-    unrun = decided.skipped or decided.missed
-    assert unrun is not None
-    which = "1 occurrence" if unrun.count == 1 else f"{unrun.count} occurrences"
-    if decided.stays_due:
-        return f"what is due waits: {decided.reason}"
-    them = "it" if unrun.count == 1 else "them"
-    missed = (
-        f"the one that starts stands for {them}" if decided.starts and catch_up is CatchUp.ONCE else "too late to run"
-    )
-    return f"the next tick writes off {which}: {decided.reason if decided.skipped else missed}"
+    words = [f"what is due waits: {decided.reason}"] if decided.waiting and decided.reason else []
+    for unrun in decided.unrun:
+        which = "1 occurrence" if unrun.count == 1 else f"{unrun.count} occurrences"
+        them = "it" if unrun.count == 1 else "them"
+        stands_for = decided.starts and catch_up is CatchUp.ONCE
+        missed = f"the one that starts stands for {them}" if stands_for else "too late to run"
+        why = unrun.reason if unrun.status is RunStatus.SKIPPED else missed
+        words.append(f"the next tick writes off {which}: {why}")
+    return "; ".join(words) or "the others wait for their turn"
 
 
 def _failing_words(story: _Story) -> Iterator[str]:

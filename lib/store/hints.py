@@ -8,7 +8,7 @@ from datetime import datetime
 
 from lib.governor import Unrun, settles
 from lib.instants import to_store
-from lib.model import Hint, RunStatus, Source
+from lib.model import Hint, Source
 from lib.store import tasks
 from lib.store.database import Database
 from lib.store.runs import insert_unrun
@@ -56,7 +56,7 @@ def clear_expired_hints(db: Database, find: Callable[[str], Task | None], host: 
                 connection.execute("DELETE FROM hints WHERE task_id = ? AND kind = ?", (name, hint.kind))
                 if hint.at is not None:
                     unmet = Unrun(hint.at, hint.at, 1)
-                    insert_unrun(connection, known.task_id, unmet, RunStatus.MISSED, None, Source.AI_ONESHOT, host, now)
+                    insert_unrun(connection, known.task_id, unmet, Source.AI_ONESHOT, host, now)
                 elif task is not None and hint.until and settles(hint, task, known):
                     _take_over_from(connection, name, hint.until)
 

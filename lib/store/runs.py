@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from lib.governor import Unrun, is_by_chain, occurrence_key
+from lib.governor import Plan, Unrun, is_by_chain, occurrence_key
 from lib.instants import from_store, maybe_from_store, to_store
 from lib.ladder import Verdict
 from lib.model import (
@@ -75,7 +75,7 @@ class Going:
 
 def claim(
     db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, group_limit: int | None = None,
-    missed: Unrun | None = None, missed_source: Source | None = None, next_boot_id: str | None = None,
+    plan: Plan | None = None, next_boot_id: str | None = None,
 ) -> Claim:  # fmt: skip
     """Take up an occurrence: whoever inserts the row runs it.
 
@@ -85,17 +85,17 @@ def claim(
     """
     with db.transaction() as connection:
         return claim_in(
-            connection, Going(connection), new, facts, now, limit=limit, group_limit=group_limit, missed=missed,
-            missed_source=missed_source, next_boot_id=next_boot_id,
+            connection, Going(connection), new, facts, now, limit=limit, group_limit=group_limit, plan=plan,
+            next_boot_id=next_boot_id,
         )  # fmt: skip
 
 
 def claim_in(
     connection: sqlite3.Connection, going: Going, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
-    group_limit: int | None = None, missed: Unrun | None = None, missed_source: Source | None = None,
-    next_boot_id: str | None = None, ahead: bool = False,
+    group_limit: int | None = None, plan: Plan | None = None, next_boot_id: str | None = None, ahead: bool = False,
 ) -> Claim:  # fmt: skip
-    """The same, as a part of the caller's transaction. Claimed `ahead`, a run holds no slot, which is to say that it has no
+    """The same, as a part of the caller's transaction. What its `plan` says of other occurrences is recorded with it.
+    Claimed `ahead`, a run holds no slot, which is to say that it has no
     heartbeat: it starts in the place of another run of this process (`hold_slots`), or is given back (`unclaim`)."""
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
@@ -109,23 +109,22 @@ def claim_in(
         ).fetchone()
         if running >= group_limit:
             return Claim.GROUP_FULL
-    if regular and not _take_up(connection, facts, occurrence, next_boot_id):
+    settles = plan.settles if plan is not None else None
+    if regular and not _take_up(connection, facts, occurrence, next_boot_id, settles):
         return Claim.LOST
+    note = _no_longer_waits(connection, occurrence) if _waits(occurrence, facts) else None
     if regular and going.has_hints and occurrence.source is not Source.RETRY:
         # A moment that a hint asked for is met by any run that starts from then on.
         connection.execute(
             "DELETE FROM hints WHERE task_id = ? AND kind = 'one-shot' AND at <= ?", (facts.task_id, stamp)
         )
-    if missed is not None:
-        insert_unrun(
-            connection, occurrence.task_id, missed, RunStatus.MISSED, None, missed_source or occurrence.source,
-            new.owner.host, now,
-        )  # fmt: skip
+    if plan is not None and regular:
+        _record_unrun(connection, facts, plan, SkipReason.ALREADY_RUNNING, new.owner.host, now)
     inserted = connection.execute(
-        "INSERT INTO task_runs (run_id, task_id, key, status, source, recorded_at, scheduled_for, started_at, attempts,"
+        "INSERT INTO task_runs (run_id, task_id, key, status, source, note, recorded_at, scheduled_for, started_at, attempts,"
         " host, owner_pid, owner_started, owner_boot, heartbeat_at, trace_id, log, follows, concurrency_group,"
-        " previous_occurrence) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
-        (new.run_id, occurrence.task_id, occurrence.key, occurrence.source.value, stamp,
+        " previous_occurrence) VALUES (?, ?, ?, 'running', ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+        (new.run_id, occurrence.task_id, occurrence.key, occurrence.source.value, note, stamp,
          to_store(occurrence.at) if regular else None, stamp, new.owner.host, new.owner.pid,
          new.owner.started, new.owner.boot_id, None if ahead else stamp, new.trace_id, new.log, occurrence.follows,
          new.group, _maybe(facts.last_occurrence) if ahead else None),
@@ -185,7 +184,10 @@ def unclaim(connection: sqlite3.Connection, run_id: str, owner: Owner) -> bool:
     return True
 
 
-def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None) -> bool:
+def _take_up(
+    connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, settles: datetime | None
+) -> bool:
+    """`settles`: every occurrence of the schedule up to then is dealt with by this decision."""
     if occurrence.source is Source.RETRY:
         taken = connection.execute(
             "UPDATE tasks SET retry_at = NULL, retry_follows = NULL, retries_used = ?, transient_retries_used = ?"
@@ -196,19 +198,45 @@ def _take_up(connection: sqlite3.Connection, facts: Facts, occurrence: Occurrenc
     by_chain = is_by_chain(occurrence, facts)
     if by_chain and not _chain_stands(connection, facts):
         return False
+    if facts.waiting and not _is_unchanged(connection, facts):
+        return False
     at = to_store(occurrence.at)
     taken = connection.execute(
         "UPDATE tasks SET last_occurrence = CASE WHEN ? THEN last_occurrence ELSE MAX(COALESCE(last_occurrence, ''), ?) END,"
         " boot_id = COALESCE(?, boot_id), deferred = NULLIF(deferred, ?), retry_at = NULL, retry_follows = NULL,"
         " retries_used = 0, transient_retries_used = 0, look_at = '', revision = revision + 1"
         " WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
-        (occurrence.apart, at, boot_id, at, facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
-    )
+        (occurrence.apart, at if settles is None else to_store(settles), boot_id, at, facts.task_id,
+         _maybe(facts.last_occurrence), to_store(facts.armed_at)),
+    )  # fmt: skip
     if taken.rowcount != 1:
         return False
     if by_chain:
         _answer_chain(connection, facts)
     return True
+
+
+def _is_unchanged(connection: sqlite3.Connection, facts: Facts) -> bool:
+    """What waits can change while the last occurrence stays the same."""
+    (revision,) = connection.execute("SELECT revision FROM tasks WHERE id = ?", (facts.task_id,)).fetchone() or (None,)
+    return bool(revision == facts.revision)
+
+
+def _no_longer_waits(connection: sqlite3.Connection, occurrence: Occurrence) -> str | None:
+    """It starts: from here on its run is its row. That it has waited for others than itself is worth a note."""
+    key, at = _waiting_key(occurrence.task_id, occurrence.at), to_store(occurrence.at)
+    connection.execute("DELETE FROM waiting WHERE task_id = ? AND occurrence = ?", (occurrence.task_id, at))
+    row = connection.execute("SELECT reason FROM task_runs WHERE key = ?", (key,)).fetchone()
+    connection.execute("DELETE FROM task_runs WHERE key = ?", (key,))
+    return f"waited: {row['reason']}" if row is not None and row["reason"] != SkipReason.ALREADY_RUNNING else None
+
+
+def _waits(occurrence: Occurrence, facts: Facts) -> bool:
+    return any(one.at == occurrence.at for one in facts.waiting) and not occurrence.apart
+
+
+def _waiting_key(task_id: str, at: datetime) -> str:
+    return f"{occurrence_key(task_id, at)}+waiting"
 
 
 def _chain_stands(connection: sqlite3.Connection, facts: Facts) -> bool:
@@ -228,60 +256,110 @@ def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
 
 
 def write_off(
-    db: Database, facts: Facts, unrun: Unrun, status: RunStatus, reason: SkipReason | None, source: Source, host: str,
-    now: datetime, *, is_interval: bool = False, next_boot_id: str | None = None, closing: DisabledReason | None = None,
+    db: Database, facts: Facts, plan: Plan, host: str, now: datetime, *, is_interval: bool = False,
+    next_boot_id: str | None = None, closing: DisabledReason | None = None,
 ) -> bool:  # fmt: skip
-    """Occurrences that will not run: one row with a count, shared by consecutive ones of the same reason."""
+    """Occurrences that will not run, or not yet: a row with a count, shared by consecutive ones of the same reason. False if
+    somebody else has decided about them meanwhile."""
     with db.transaction() as connection:
-        if source is Source.AFTER:  # not of the schedule, so nothing of that is settled
+        if plan.source is Source.AFTER:  # not of the schedule, so nothing of that is settled
             if not _chain_stands(connection, facts):
                 return False
             _answer_chain(connection, facts)
-        elif not _settle(connection, facts, unrun, now, is_interval, next_boot_id, closing):
+        elif not _settle(connection, facts, plan, now, is_interval, next_boot_id, closing):
             return False
-        if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now):
-            return True
-        insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now)
+        _record_unrun(connection, facts, plan, plan.reason, host, now)
     return True
 
 
+def _record_unrun(
+    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime
+) -> None:
+    """What waits has its own rows, before those of what will not run: only the latter are shared."""
+    if plan.waiting or facts.waiting:
+        _set_waiting(connection, facts, plan, reason, host, now)
+    for unrun in plan.unrun:
+        if unrun.status is RunStatus.SKIPPED and _extend_last_skip(connection, facts.task_id, unrun, now):
+            continue
+        insert_unrun(connection, facts.task_id, unrun, plan.source, host, now)
+
+
+def _set_waiting(
+    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime
+) -> None:
+    """From now on these wait. One that does no longer, and was not started, has its row already: the reason was to last."""
+    kept = {one.at for one in plan.waiting} | {start.at for start in plan.starts[:1]}
+    known = {one.at for one in facts.waiting}
+    for at in sorted(known - kept):
+        key = _waiting_key(facts.task_id, at)
+        connection.execute("DELETE FROM waiting WHERE key = ?", (key,))
+        row = connection.execute("SELECT run_id, reason FROM task_runs WHERE key = ?", (key,)).fetchone()
+        over = Unrun(at, at, 1, RunStatus.SKIPPED, row["reason"]) if row is not None else None
+        if over is not None and _extend_last_skip(connection, facts.task_id, over, now, but=row["run_id"]):
+            connection.execute("DELETE FROM task_runs WHERE run_id = ?", (row["run_id"],))
+    for one in plan.waiting:
+        if one.at in known:
+            continue
+        key, waits = _waiting_key(facts.task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
+        insert_unrun(connection, facts.task_id, waits, one.source, host, now, key=key)
+        connection.execute(
+            "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?)", (facts.task_id, to_store(one.at), one.source, key)
+        )
+
+
 def _settle(
-    connection: sqlite3.Connection, facts: Facts, unrun: Unrun, now: datetime, is_interval: bool, boot_id: str | None,
+    connection: sqlite3.Connection, facts: Facts, plan: Plan, now: datetime, is_interval: bool, boot_id: str | None,
     closing: DisabledReason | None,
 ) -> bool:  # fmt: skip
+    if (facts.waiting or plan.waiting) and not _is_unchanged(connection, facts):
+        return False
+    last = plan.settles or plan.unrun[-1].last
+    first = plan.unrun[0].first if plan.unrun else last
     settled = connection.execute(
         "UPDATE tasks SET last_occurrence = MAX(COALESCE(last_occurrence, ''), ?), last_end = CASE WHEN ? THEN ? ELSE"
         " last_end END, closing = COALESCE(?, closing), boot_id = COALESCE(?, boot_id),"
         " deferred = CASE WHEN deferred BETWEEN ? AND ? THEN NULL ELSE deferred END"
         " WHERE id = ? AND last_occurrence IS ? AND armed_at = ?",
-        (to_store(unrun.last), is_interval, to_store(now), closing, boot_id, to_store(unrun.first), to_store(unrun.last),
+        (to_store(last), is_interval, to_store(now), closing, boot_id, to_store(first), to_store(last),
          facts.task_id, _maybe(facts.last_occurrence), to_store(facts.armed_at)),
     )  # fmt: skip
     return settled.rowcount == 1
 
 
-def defer(
-    db: Database, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, host: str, now: datetime
-) -> None:
-    """It can't start now and stays due; the wait leaves a trace."""
+def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime) -> None:
+    """What is no occurrence of a cron line can't start now and stays due; each tick that it waits leaves a trace."""
+    (waiting,), reason = plan.waiting, plan.reason
+    at = waiting.at
+    waits = Unrun(at, at, 1, RunStatus.SKIPPED, reason)
     with db.transaction() as connection:
         if tasks.facts(db, facts.task_id) != facts:
             return  # another tick has started it or noted this; the next one decides anew
-        connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(unrun.last), facts.task_id))
-        if _extend_last_skip(connection, facts.task_id, unrun, reason, now):
+        connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(at), facts.task_id))
+        if _extend_last_skip(connection, facts.task_id, waits, now):
             return
-        key = f"{occurrence_key(facts.task_id, unrun.last)}+{reason}"
-        insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key)
+        key = f"{occurrence_key(facts.task_id, at)}+{reason}"
+        insert_unrun(connection, facts.task_id, waits, waiting.source, host, now, key=key)
 
 
 def _extend_last_skip(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, reason: SkipReason, now: datetime
+    connection: sqlite3.Connection, task_id: str, unrun: Unrun, now: datetime, *, but: str | None = None
 ) -> bool:
+    """Whether the last row of the task, `but` for that one and for what waits, is of the same reason: then it counts these too.
+    Not if another occurrence lies between, which has a row of its own."""
     last = connection.execute(
-        "SELECT run_id, status, reason FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
-        (task_id,),
+        "SELECT run_id, status, reason, last_scheduled_for FROM task_runs WHERE task_id = ? AND run_id IS NOT ? AND key NOT IN"
+        " (SELECT key FROM waiting WHERE task_id = ?) ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        (task_id, but, task_id),
     ).fetchone()
-    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != reason:
+    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != unrun.reason:
+        return False
+    if last["last_scheduled_for"] > to_store(unrun.first):
+        return False
+    between = connection.execute(
+        "SELECT 1 FROM waiting WHERE task_id = ? AND occurrence > ? AND occurrence < ?",
+        (task_id, last["last_scheduled_for"], to_store(unrun.first)),
+    ).fetchone()
+    if between is not None:
         return False
     connection.execute(
         "UPDATE task_runs SET count = count + ?, last_scheduled_for = ?, recorded_at = ?, finished_at = ? WHERE run_id = ?",
@@ -291,16 +369,16 @@ def _extend_last_skip(
 
 
 def insert_unrun(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, status: RunStatus, reason: SkipReason | None,
-    source: Source, host: str, now: datetime, key: str | None = None,
+    connection: sqlite3.Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
+    key: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
         " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at,"
         " last_scheduled_for = excluded.last_scheduled_for",
-        (new_run_id(now), task_id, key or f"{occurrence_key(task_id, unrun.first)}+{status}", status, source, reason, to_store(now),
-         to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
+        (new_run_id(now), task_id, key or f"{occurrence_key(task_id, unrun.first)}+{unrun.status}", unrun.status, source,
+         unrun.reason, to_store(now), to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
     )  # fmt: skip
 
 
@@ -433,7 +511,7 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     outcome = ending.outcome
     ended = connection.execute(
         "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
-        " session_id = ?, result = ?, reason = ?, note = ? WHERE run_id = ? AND status = 'running'",
+        " session_id = ?, result = ?, reason = ?, note = COALESCE(?, note) WHERE run_id = ? AND status = 'running'",
         (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
          ending.run_id),

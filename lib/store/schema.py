@@ -350,4 +350,23 @@ MIGRATIONS: tuple[str, ...] = (
     -- A run without a heartbeat was claimed ahead and holds no slot yet; if it is given back, so is this to its task.
     ALTER TABLE task_runs ADD COLUMN previous_occurrence TEXT;
     """,
+    """
+    -- Occurrences of cron lines that are due, can't start yet, and have a row that says so, under this key. The row goes when the
+    -- occurrence starts: each has one row at any moment.
+    CREATE TABLE waiting (
+        task_id TEXT NOT NULL COLLATE NOCASE,
+        occurrence TEXT NOT NULL,
+        source TEXT NOT NULL,
+        key TEXT NOT NULL,
+        PRIMARY KEY (task_id, occurrence)
+    ) WITHOUT ROWID;
+
+    -- When ticks came but could not work, or the clock jumped ahead: why what came up then was missed.
+    CREATE TABLE stoppages (
+        reason TEXT NOT NULL,
+        since TEXT NOT NULL,
+        until TEXT NOT NULL
+    );
+    CREATE INDEX stoppages_by_end ON stoppages (until);
+    """,
 )

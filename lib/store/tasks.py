@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from lib.catalog import Catalog, TaskFile
 from lib.governor import look_again
 from lib.instants import from_store, maybe_from_store, to_store
-from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation
+from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation, Source, Waiting
 from lib.process import by_two
 from lib.records import record
 from lib.schedule import Manual, OneShot
@@ -130,13 +130,16 @@ def _changes(
         if task.enabled and not row["enabled"]:
             yield _REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id)
             yield _UNCHAIN, (task.id,)
+            yield _WAIT_NO_MORE, (task.id,)
             yield _DROP_PAST_HINT, (task.id, stamp)
         elif edited or moved:
             yield _REARM, (to_store(since), boot_id, isinstance(task.schedule, Manual), task.id)
+            yield _WAIT_NO_MORE, (task.id,)
         if edited or (moved and _has_come(task, row, now)):
             yield "UPDATE tasks SET anchored_at = ?, closing = NULL WHERE id = ?", (stamp, task.id)
     if row["gone"]:
         yield "UPDATE tasks SET gone = 0, armed_at = ? WHERE id = ?", (stamp, task.id)
+        yield _WAIT_NO_MORE, (task.id,)
         if _has_come(task, row, now):
             yield "UPDATE tasks SET anchored_at = ? WHERE id = ?", (stamp, task.id)  # made anew
 
@@ -199,6 +202,7 @@ _REARM_AND_FORGIVE = (
     " probation_until = NULL WHERE id = :id"
 )
 
+_WAIT_NO_MORE = "DELETE FROM waiting WHERE task_id = ?"
 _UNCHAIN = "UPDATE chains SET ended_at = NULL, ended_run = NULL WHERE task_id = ?"
 _DROP_PAST_HINT = "DELETE FROM hints WHERE task_id = ? AND at <= ?"
 
@@ -210,6 +214,7 @@ def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
 def resume(connection: sqlite3.Connection, task: Task, now: datetime, boot_id: str) -> None:
     connection.execute(_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id))
     connection.execute(_UNCHAIN, (task.id,))
+    connection.execute(_WAIT_NO_MORE, (task.id,))
     connection.execute(_DROP_PAST_HINT, (task.id, to_store(now)))
     connection.execute("UPDATE tasks SET enabled = 1 WHERE id = ?", (task.id,))
     close_tickets(connection, task.id, "resumed", now)
@@ -233,6 +238,7 @@ def forget(db: Database, task_id: str, now: datetime) -> None:
         connection.execute("DELETE FROM tasks WHERE id = ?", (task_id,))
         connection.execute("DELETE FROM hints WHERE task_id = ?", (task_id,))
         connection.execute("DELETE FROM chains WHERE task_id = ?", (task_id,))
+        connection.execute(_WAIT_NO_MORE, (task_id,))
         close_tickets(connection, task_id, "the task was made anew", now)
 
 
@@ -254,6 +260,7 @@ def retire(db: Database, task_id: str, now: datetime) -> None:
     """Nothing starts it any more: no hint, no retry."""
     with db.transaction() as connection:
         connection.execute("DELETE FROM hints WHERE task_id = ?", (task_id,))
+        connection.execute(_WAIT_NO_MORE, (task_id,))
         connection.execute(
             "UPDATE tasks SET enabled = 0, closing = CASE WHEN closing = 'retired' THEN closing END, deferred = NULL, retry_at = NULL,"
             " retry_follows = NULL WHERE id = ?",
@@ -301,8 +308,9 @@ def _facts_by_id(db: Database, rows: list[sqlite3.Row]) -> dict[str, Facts]:
     if not rows:
         return {}
     hints, chains = _by_task(db.all("SELECT * FROM hints")), _by_task(db.all("SELECT * FROM chains"))
+    waiting = _by_task(db.all("SELECT * FROM waiting"))
     found = ((row[0].lower(), row) for row in rows)
-    return {key: _facts(row, hints.get(key, []), chains.get(key, [])) for key, row in found}
+    return {key: _facts(row, hints.get(key, []), chains.get(key, []), waiting.get(key, [])) for key, row in found}
 
 
 def look_later(db: Database, moments: Iterable[tuple[Facts, datetime | None]]) -> None:
@@ -342,14 +350,16 @@ def facts(db: Database, task_id: str) -> Facts | None:
     row = db.one(f"{_SELECT_FACTS} WHERE tasks.id = ?", task_id)
     if row is None:
         return None
-    hints = db.all("SELECT * FROM hints WHERE task_id = ?", task_id)
-    return _facts(row, hints, db.all("SELECT * FROM chains WHERE task_id = ?", task_id))
+    hints, chains, waiting = (
+        db.all(f"SELECT * FROM {table} WHERE task_id = ?", task_id) for table in ("hints", "chains", "waiting")
+    )
+    return _facts(row, hints, chains, waiting)
 
 
 def record_of(db: Database, task_id: str) -> Facts | None:
     """What it has done so far, without what is to start it next: hints and chains."""
     row = db.one(f"SELECT {_COLUMNS}, 1 FROM tasks WHERE id = ?", task_id)
-    return _facts(row, [], []) if row is not None else None
+    return _facts(row, [], [], []) if row is not None else None
 
 
 @record(frozen=True)
@@ -393,7 +403,7 @@ _COLUMNS = (
 _SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) FROM tasks"
 
 
-def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]) -> Facts:
+def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row], waiting: list[sqlite3.Row]) -> Facts:
     (
         task_id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident,
         incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used,
@@ -413,6 +423,9 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
         incident_since=maybe_from_store(incident_since),
         incident_alerted_at=maybe_from_store(incident_alerted_at),
         deferred=maybe_from_store(deferred),
+        waiting=tuple(
+            Waiting(from_store(row["occurrence"]), Source(row["source"])) for row in waiting
+        ),  # by their key, which is their order
         retry_at=maybe_from_store(retry_at),
         retry_follows=retry_follows,
         retries_used=retries_used,

@@ -6,9 +6,11 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
-from lib.idle import CLOCK_SLACK, PRUNE_EVERY
+from lib.absence import Stoppage
+from lib.idle import CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY
 from lib.instants import from_store, maybe_from_store, to_store
-from lib.model import Alert
+from lib.model import Alert, MissReason
+from lib.process import boot_id, time_of_boot
 from lib.store import pulse
 from lib.store.database import Database
 from lib.store.outbox import add_alert
@@ -16,6 +18,7 @@ from lib.store.outbox import add_alert
 KEEP_HEARTBEATS = timedelta(days=7)
 KEEP_SNAPSHOTS = timedelta(days=30)
 A_DAY = timedelta(days=1)
+CLOCK_JUMP = timedelta(minutes=1)  # less is what keeping time costs
 _BATCH = 500
 
 
@@ -38,7 +41,42 @@ def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[dat
         # By the clock as it is now: this tick may have waited, and others have stamped meanwhile.
         latest = to_store(max(now, datetime.now(UTC)) + CLOCK_SLACK)
         connection.execute("DELETE FROM heartbeats WHERE at > ?", (latest,))
+        _notice_jump(connection, now)
     return newest is not None and newest > latest
+
+
+def _notice_jump(connection: sqlite3.Connection, now: datetime) -> None:
+    """By the wall clock the machine has started at another time than before: then somebody has set the clock. What it left
+    out when it was set forward has not been missed by any tick."""
+    booted = time_of_boot()
+    row = connection.execute("SELECT value FROM meta WHERE name = 'booted'").fetchone()
+    boot, _, before = row["value"].partition(" ") if row is not None else ("", "", "")
+    ahead = timedelta(seconds=booted - float(before)) if boot == boot_id() else timedelta(0)
+    if ahead >= CLOCK_JUMP:
+        _add_stoppage(connection, MissReason.CLOCK, now - ahead, now)
+    if boot != boot_id() or abs(ahead) >= CLOCK_JUMP:
+        connection.execute("INSERT OR REPLACE INTO meta VALUES ('booted', ?)", (f"{boot_id()} {booted:.0f}",))
+
+
+def stopped(db: Database, reason: MissReason, now: datetime, since: datetime | None = None) -> None:
+    """A tick came and could not work. Those that come one after another for the same reason are one stoppage."""
+    with db.transaction() as connection:
+        longer = connection.execute(
+            "UPDATE stoppages SET until = ? WHERE reason = ? AND until >= ? AND until = (SELECT MAX(until) FROM stoppages)",
+            (to_store(now), reason, to_store((since or now) - OUTAGE_AFTER)),
+        )
+        if longer.rowcount == 0:
+            _add_stoppage(connection, reason, since or now, now)
+
+
+def _add_stoppage(connection: sqlite3.Connection, reason: MissReason, since: datetime, until: datetime) -> None:
+    connection.execute("INSERT INTO stoppages VALUES (?, ?, ?)", (reason, to_store(since), to_store(until)))
+
+
+def stoppages(db: Database, since: datetime) -> list[Stoppage]:
+    """Those that may explain what came up from then on, the latest last."""
+    rows = db.all("SELECT * FROM stoppages WHERE until >= ? ORDER BY until", to_store(since))
+    return [Stoppage(MissReason(r["reason"]), from_store(r["since"]), from_store(r["until"])) for r in rows]
 
 
 def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib: int | None, now: datetime) -> None:
@@ -109,6 +147,7 @@ def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) ->
             ("heartbeats", "at", KEEP_HEARTBEATS),
             ("snapshots", "at", KEEP_SNAPSHOTS),
             ("tickets", "closed_at", keep_runs),
+            ("stoppages", "until", keep_runs),
         ):
             connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))
         # Today's heals and costs are limits; they stay at least for their day.
