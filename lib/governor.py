@@ -159,7 +159,10 @@ def _held(facts: Facts, pending: Pending, reason: SkipReason) -> Plan:
     """Of a cron line there will be another; anything else waits."""
     if pending.by_clock:
         unrun = (replace(pending.all, status=RunStatus.SKIPPED, reason=reason),) if pending.all.count else ()
-        return Plan(unrun=unrun, reason=reason, source=pending.source, settles=pending.all.last)
+        waiting = facts.waiting if facts.running else ()  # what waits for a run to end goes on waiting
+        if not unrun and waiting == facts.waiting:
+            return Plan(reason=reason)
+        return Plan(unrun=unrun, waiting=waiting, reason=reason, source=pending.source, settles=pending.all.last)
     if facts.deferred == pending.all.last:
         return Plan(reason=reason)  # it has its row
     return Plan(waiting=(Waiting(pending.all.last, pending.source),), reason=reason, source=pending.source)

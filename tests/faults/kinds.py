@@ -13,7 +13,7 @@ from tests.helpers import Workspace
 
 # Modules whose import registers kinds, in the order of the table.
 SUBJECTS: tuple[str, ...] = (
-    "kill", "lonely", "crowd", "disk", "database", "permissions", "clock", "soak", "hostile",
+    "kill", "lonely", "crowd", "disk", "database", "permissions", "clock", "soak", "hostile", "accounting",
 )  # fmt: skip
 
 
