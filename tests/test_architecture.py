@@ -35,6 +35,7 @@ DECISIONS = [
     "agents",
     "outcomes",
     "comments",
+    "signature",
     "ladder",
     "messages",
 ]
