@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import traceback
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from types import SimpleNamespace
 
 from lib import messages
@@ -17,6 +18,7 @@ from lib.deliver import complain, deliver, send_unrecorded
 from lib.errors import Exit, TickdownError, way_out
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
+from lib.process import this_process
 from lib.store import outbox
 from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
@@ -120,6 +122,14 @@ def _wants_json(arguments: SimpleNamespace) -> bool:
 def replace_and_report(app: App, error: str) -> Exit:
     """A damaged database: set aside, said aloud, and nothing runs on a guess."""
     now, path = datetime.now(UTC), app.database_path()
+    pinger = _watcher_told(app)
+    try:
+        return _replace(app, path, error, now)
+    finally:
+        pinger.finish()
+
+
+def _replace(app: App, path: Path, error: str, now: datetime) -> Exit:
     aside = replace_damaged(path, now)
     if aside is None:
         print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
@@ -134,6 +144,13 @@ def replace_and_report(app: App, error: str) -> Exit:
     return Exit.FAILED
 
 
+def _watcher_told(app: App) -> Pinger:
+    """That this process has failed, in the background."""
+    pinger = Pinger(app.settings.config.ping_url, this_process(), app.log)
+    pinger.send("/fail")
+    return pinger
+
+
 def _any_app(workspace: Workspace) -> App:
     """With what could be read of the settings."""
     try:
@@ -146,8 +163,7 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = 
     """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. If that
     was the trouble, it is over with the record, and `passed` says so. True if it is news that stderr does not have yet."""
     now = datetime.now(UTC)
-    pinger = Pinger(app.settings.config.ping_url, "crash", app.log)
-    pinger.send("/fail")
+    pinger = _watcher_told(app)
     try:
         db = app.database()
         db.wait_no_longer_than(TELL_WITHIN)

@@ -26,7 +26,6 @@ from lib.config import Settings
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.guard import Change, Entry, Findings, Scope, Snapshot, Surrounds
-from lib.ladder import error_signature
 from lib.model import HealRow, HealStatus, HealVerdict, RunStatus
 from lib.outcomes import Outcome
 from lib.process import host_name, is_alive, time_of_boot
@@ -34,6 +33,7 @@ from lib.prompts import SELF_HEAL, mark, prompt
 from lib.records import record, replace
 from lib.redact import Redactor
 from lib.runners import CannotRun, Command, agent_command, working_folder
+from lib.signature import error_signature
 from lib.spending import left_today
 from lib.store import heals, outbox, runs
 from lib.task import Task

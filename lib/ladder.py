@@ -6,7 +6,6 @@ counted, reported at the 1st and 3rd failure, and suspended at `suspend_after`.
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -25,6 +24,7 @@ from lib.model import (
 from lib.outcomes import Outcome
 from lib.records import record, replace
 from lib.schedule import OneShot
+from lib.signature import earlier_signature, error_signature
 from lib.task import Task
 
 # A retry further away than this is not waited for: it becomes a run of its own.
@@ -265,6 +265,7 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
     failures = facts.failures + how.counted
     signature = error_signature(outcome)
     known = facts.incident.split(",") if facts.incident else []
+    is_told = bool(known) and (signature in known or earlier_signature(outcome) in known)
     since = facts.incident_since if facts.incident and facts.incident_since else now
     tickets = [TicketKind.TIMEOUT] if outcome.status in (RunStatus.TIMEOUT, RunStatus.KILLED) else []
     # One that is paused does not run by itself anyway; but that a heal did not last is more than a pause.
@@ -283,7 +284,7 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
     elif how.counted and failures == ESCALATE_AT:
         alert, forced = AlertKind.STILL_FAILING, True
         tickets.append(TicketKind.FAILING)
-    elif signature not in known:
+    elif not is_told:
         alert = AlertKind.FAILED
     elif task.notify_on is NotifyOn.ALWAYS or _reminder_due(facts, now):
         alert = AlertKind.REMINDER
@@ -305,13 +306,3 @@ def _after_failure(task: Task, facts: Facts, outcome: Outcome, now: datetime, ho
 def _reminder_due(facts: Facts, now: datetime) -> bool:
     # Also if that was by a clock that has been set back by days since.
     return facts.incident_alerted_at is None or abs(now - facts.incident_alerted_at) >= REMIND_EVERY
-
-
-def error_signature(outcome: Outcome) -> str:
-    """Equal for the same trouble on different days: numbers and the like do not count."""
-    import hashlib
-
-    text = re.sub(r"0x[0-9a-fA-F]+|[0-9]+", "#", outcome.error or "")
-    code = outcome.exit_code if outcome.exit_code is not None else f"signal {outcome.signal}"
-    words = f"{outcome.status}|{outcome.error_class}|{code}|{text}"
-    return hashlib.sha256(words.encode("utf-8", "replace")).hexdigest()[:16]

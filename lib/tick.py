@@ -114,9 +114,17 @@ class Tick:
         self._passes_done = 0
 
     def run(self) -> Report:
-        context = self.context
-        pinger = Pinger(context.settings.config.ping_url, runs.new_run_id(self.report.started_at), context.log)
+        pinger = Pinger(self.context.settings.config.ping_url, self.context.owner, self.context.log)
         pinger.send("/start")
+        try:
+            self._run()
+            pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
+        finally:
+            pinger.finish()  # also in a crash: the `/fail` that is sent for it must not overtake the `/start`
+        return self.report
+
+    def _run(self) -> None:
+        context = self.context
         if context.healer is not None:
             import lib.healing  # noqa: F401  # now: in an hour there may be another version of the program
         with self.supervisor:  # to the very end: a signal must not cut off the sending of an alert
@@ -140,9 +148,6 @@ class Tick:
         if self._lost_helper is not None:
             raise RuntimeError(f"the process {self._lost_helper}, which had a part of the queue, crashed")
         self._settle_exit_code()
-        pinger.send("" if self.report.exit_code is Exit.OK else "/fail")
-        pinger.finish()
-        return self.report
 
     def _new_supervisor(self, *, told_twice: bool = False) -> Supervisor:
         supervisor = Supervisor(self.context.db, self._job_done, told_twice=told_twice)

@@ -36,6 +36,7 @@ DECISIONS = [
     "agents",
     "outcomes",
     "comments",
+    "signature",
     "ladder",
     "messages",
 ]

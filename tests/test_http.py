@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -45,6 +48,71 @@ def test_success_is_2xx_or_what_was_expected(
     run = workspace.last_run("call")
     assert run["status"] == verdict
     assert (f"HTTP {status}" in (run["error"] or "")) is (verdict == "failed")
+
+
+class Moved:
+    """A server whose every path but `/there` sends elsewhere: `/moved` to `/there`, `/loop` to itself."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                outer.asked.append(f"{self.command} {self.path}")
+                body = b"arrived" if self.path == "/there" else b"look elsewhere"
+                self.send_response(200 if self.path == "/there" else 302)
+                if self.path != "/there":
+                    self.send_header("Location", "/there" if self.path == "/moved" else self.path)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            do_HEAD = do_POST = do_GET
+
+            def log_message(self, *arguments: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+
+
+@pytest.fixture
+def moved() -> Iterator[Moved]:
+    server = Moved()
+    yield server
+    server.server.shutdown()
+    server.server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("head", "asked", "verdict", "said"),
+    [
+        ("", ["GET /moved", "GET /there"], "success", "HTTP 200 OK"),
+        ("expect_status: 200\n", ["GET /moved", "GET /there"], "success", "arrived"),
+        ("method: POST\n", ["POST /moved", "GET /there"], "success", "arrived"),
+        ("expect_status: 302\n", ["GET /moved"], "success", "Location: /there"),
+        ("expect_status: 302\n", ["GET /moved"], "success", "look elsewhere"),
+        ("expect_status: [200, 302]\n", ["GET /moved"], "success", "HTTP 302 Found"),
+        ("expect_status: 302\nmethod: HEAD\n", ["HEAD /moved"], "success", "HTTP 302 Found"),
+        ("expect_status: 301\n", ["GET /moved"], "failed", "HTTP 302 Found; expected 301"),
+    ],
+)
+def test_redirects_are_followed_unless_one_is_expected(
+    workspace: Workspace, moved: Moved, head: str, asked: list[str], verdict: str, said: str
+) -> None:
+    workspace.write_task("call", f"{HEAD}url: {moved.url}/moved\n{head}---\n")
+    workspace.cli("run", "call", code=0 if verdict == "success" else 1)
+    assert moved.asked == asked
+    run = workspace.last_run("call")
+    assert run["status"] == verdict and said in workspace.log_text(run)
+
+
+def test_redirects_without_end_fail_and_say_so(workspace: Workspace, moved: Moved) -> None:
+    workspace.write_task("call", f"{HEAD}url: {moved.url}/loop\n---\n")
+    workspace.cli("run", "call", code=1)
+    assert "30 redirects" in workspace.last_run("call")["error"] and len(moved.asked) == 31
 
 
 def test_a_large_body_is_cut(workspace: Workspace, server: Telegram) -> None:

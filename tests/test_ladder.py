@@ -18,7 +18,6 @@ from lib.ladder import (
     Retry,
     Verify,
     after_heal,
-    error_signature,
     judge,
     next_step,
     on_probation,
@@ -316,37 +315,6 @@ def test_what_a_person_or_the_machine_ended_counts_neither_way(outcome):
 )
 def test_an_interruption_is_told_a_cancellation_is_not(outcome, notify_on, alert):
     assert judge(task(notify_on=notify_on), QUIET, outcome, NOW).alert == alert
-
-
-# --- the signature of an error -----------------------------------------------------------------------------------
-
-
-def signature(error: str | None, **fields) -> str:
-    return error_signature(replace(FAILED, error=error, **fields))
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("exit code 3: line 17: oops", "exit code 3: line 123: oops"),
-        ("at 2026-06-01 12:00:00", "at 2026-07-02 13:45:01"),
-        ("object at 0x7f12ab", "object at 0xdeadbeef"),
-    ],
-)
-def test_numbers_do_not_make_another_error(one, other):
-    assert signature(one) == signature(other)
-
-
-def test_another_text_code_signal_or_class_is_another_error():
-    others = [
-        signature("oops"), signature("other"), signature("oops", exit_code=4), signature("oops", exit_code=None, signal=9),
-        signature("oops", status=RunStatus.TIMEOUT), signature("oops", error_class=ErrorClass.MISSING_TOOL), signature(None),
-    ]  # fmt: skip
-    assert len(set(others)) == len(others)
-
-
-def test_an_error_that_is_no_proper_text_has_a_signature():
-    assert signature("\udcff broken")
 
 
 def test_errors_that_alternate_are_told_once_each():

@@ -19,13 +19,13 @@ from lib.deliver import Message, SendError, _judge_answer, html_text, plain_text
 from lib.errors import TickdownError
 from lib.heal import Said
 from lib.instants import to_store
-from lib.ladder import error_signature
 from lib.model import Alert, AlertKind, Comment, RunStatus
 from lib.outcomes import classify, stated_reset
 from lib.parsed import task_from_text, task_to_text
 from lib.phrases import read_moment
 from lib.redact import Redactor
 from lib.schedule import next_after, parse_schedule
+from lib.signature import error_signature
 from lib.store.outbox import LONGEST_WAIT, Outgoing
 from lib.task import Surroundings, parse_task
 from lib.taskfile import edited
