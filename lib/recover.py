@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from lib import messages
+from lib.comments import permitted
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.execute import KILLED_TEXT, Execution
@@ -134,12 +135,14 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
     retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
     before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
+    # Looked at again: it may be of another version, which knew other rules.
+    change = permitted(run.modification)[0] if run.modification is not None else None
     return Execution(
         context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "",
         retries_used=retried + (before.retries_used if before else 0),
         transient_retries_used=before.transient_retries_used if before else 0,
         heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
-        modification=run.modification,
+        modification=change,
     )  # fmt: skip
 
 
