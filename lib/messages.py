@@ -95,6 +95,22 @@ def story(tried: Tried, outcome: Outcome) -> str | None:
     return f"{len(tried.heals)} heal{'s' * (len(tried.heals) > 1)} did not help"
 
 
+def over_budget_note(budget_usd: float, cost_usd: float) -> str:
+    return f"over_budget: ${cost_usd:.4f} of ${budget_usd:.4f}"
+
+
+def over_budget_alert(task: Task, run_id: str, budget_usd: float, cost_usd: float) -> Alert:
+    return Alert(
+        kind=AlertKind.OVER_BUDGET,
+        title=f"{task.id} has cost more than its budget",
+        body=f"One run has cost ${cost_usd:.4f}; budget_usd is ${budget_usd:.4f}. The run counts as it ended. Further ones of today "
+        f"are not told of: scheduler.py costs\nMore: scheduler.py logs {run_id}",
+        destination=task.notify_to,
+        task_id=task.id,
+        run_id=run_id,
+    )
+
+
 def run_alert(
     task: Task,
     verdict: Verdict,

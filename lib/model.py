@@ -170,6 +170,7 @@ class AlertKind(StrEnum):
     NEEDS_HUMAN = "needs a human"
     MISSING_AGENT = "missing agent"
     QUESTION = "question"
+    OVER_BUDGET = "over budget"
     # of the whole
     DUPLICATES = "duplicates"
     OUTAGE = "outage"
@@ -380,3 +381,4 @@ class Run:
     usage: Usage = NO_USAGE
     modification: Modification | None = None
     note: str | None = None  # what else is worth telling
+    over_budget: bool = False  # it has cost more than its task's `budget_usd`

@@ -301,6 +301,7 @@ def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
         "input_tokens": run.usage.input_tokens,
         "output_tokens": run.usage.output_tokens,
         "session_id": run.usage.session_id,
+        "over_budget": run.over_budget,
     }
 
 

@@ -322,11 +322,13 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
     limit = app.settings.config.budget_usd_per_day
     if screen.as_json:
         document = {"since": iso(start, zone), "total_usd": total, "today_usd": today, "budget_usd_per_day": limit}
+        document["over_budget"] = sum(cost.over_budget for cost in found)
         screen.json(document | {"costs": [as_dict(cost) for cost in found]})
         return Exit.OK
+    over = sum(cost.over_budget for cost in found)
     if found:
         screen.table(
-            ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT"),
+            ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT", *(["OVER BUDGET"] if over else [])),
             [
                 [
                     cost.day,
@@ -335,12 +337,14 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
                     usd(cost.cost_usd),
                     str(cost.input_tokens),
                     str(cost.output_tokens),
+                    *([str(cost.over_budget) if cost.over_budget else "-"] if over else []),
                 ]
                 for cost in found
             ],
         )
     of = f" of {usd(limit)}" if limit is not None else ""
-    screen.line(f"{usd(total)} since {when(start, now, zone)}; {usd(today)}{of} today")
+    dear = f"; {over} run{'s' * (over != 1)} over budget_usd" if over else ""
+    screen.line(f"{usd(total)} since {when(start, now, zone)}; {usd(today)}{of} today{dear}")
     return Exit.OK
 
 

@@ -397,6 +397,7 @@ class Ending:
     transient_retries_used: int = 0
     reason: SkipReason | None = None  # of a run that a comment kept from being one
     story: str | None = None  # what else is worth telling
+    over_budget: bool = False
 
 
 def finish_unremarkable(
@@ -433,10 +434,10 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     outcome = ending.outcome
     ended = connection.execute(
         "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
-        " session_id = ?, result = ?, reason = ?, note = ? WHERE run_id = ? AND status = 'running'",
+        " session_id = ?, result = ?, reason = ?, note = ?, over_budget = ? WHERE run_id = ? AND status = 'running'",
         (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
-         ending.run_id),
+         int(ending.over_budget), ending.run_id),
     )  # fmt: skip
     if ended.rowcount != 1:
         return False
@@ -686,6 +687,7 @@ def to_run(row: sqlite3.Row) -> Run:
         heartbeat_at=maybe_from_store(row["heartbeat_at"]),
         owner=owner,
         note=row["note"],
+        over_budget=bool(row["over_budget"]),
         usage=Usage(row["input_tokens"], row["output_tokens"], row["cost_usd"], row["session_id"], row["result"]),
         modification=Modification(**json.loads(row["modification"])) if row["modification"] else None,
     )

@@ -350,4 +350,8 @@ MIGRATIONS: tuple[str, ...] = (
     -- A run without a heartbeat was claimed ahead and holds no slot yet; if it is given back, so is this to its task.
     ALTER TABLE task_runs ADD COLUMN previous_occurrence TEXT;
     """,
+    """
+    -- It has cost more than its task's `budget_usd`, as far as its agent tells.
+    ALTER TABLE task_runs ADD COLUMN over_budget INTEGER NOT NULL DEFAULT 0;
+    """,
 )
