@@ -128,6 +128,11 @@ def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending, hindranc
         if not pending.can_be_late or (pending.by_clock and task.catch_up is CatchUp.ALL):
             return NOTHING
         return _held(facts, pending, SkipReason.ALREADY_RUNNING)
+    if facts.held is not None:
+        # The same, but nobody knows of an end to wait for: what waits leaves a row too.
+        if pending.by_clock and task.catch_up is CatchUp.ALL:
+            return _wait_in_turn(facts, pending)
+        return _held(facts, pending, SkipReason.ALREADY_RUNNING)
     return _starts(now, task, facts, pending)
 
 
@@ -141,6 +146,15 @@ def _held(facts: Facts, pending: Pending, reason: SkipReason, *, stays_due: bool
     if facts.deferred == pending.all.last:
         return Plan(reason=reason)  # it has its row
     return Plan(skipped=pending.all, reason=reason, source=pending.source, stays_due=True)
+
+
+def _wait_in_turn(facts: Facts, pending: Pending) -> Plan:
+    """A row for those that have none yet."""
+    new = [at for at in pending.latest if facts.deferred is None or at > facts.deferred]
+    if not new:
+        return Plan(reason=SkipReason.ALREADY_RUNNING)
+    waiting = replace(pending, all=Unrun(new[0], new[-1], len(new)))
+    return _held(facts, waiting, SkipReason.ALREADY_RUNNING, stays_due=True)
 
 
 def _due(now: datetime, task: Task, facts: Facts, boot_id: str) -> list[Pending]:
@@ -467,6 +481,8 @@ def _moments(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[
     latest = _latest_start(task, facts)
     if latest is not None and not facts.running:
         yield latest
+    if facts.held is not None and not facts.held.told:
+        yield facts.held.since + task.timeout
     yield from (extra.at for extra in _extras(task, facts))
 
 

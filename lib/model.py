@@ -169,6 +169,7 @@ class AlertKind(StrEnum):
     HEALED = "healed"
     NEEDS_HUMAN = "needs a human"
     MISSING_AGENT = "missing agent"
+    LOCKED = "locked"
     QUESTION = "question"
     OVER_BUDGET = "over budget"
     # of the whole
@@ -321,6 +322,15 @@ class Chained:
 
 
 @record(frozen=True)
+class Held:
+    """The lock of a task is held by somebody though no run of it is on record."""
+
+    by: str  # in words
+    since: datetime  # when that was noticed
+    told: bool = False
+
+
+@record(frozen=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
@@ -343,6 +353,7 @@ class Facts:
     transient_retries_used: int = 0
     running: bool = False
     missing_agent: str | None = None  # it waits until this agent can be found
+    held: Held | None = None
     probation: Probation | None = None
     hints: tuple[Hint, ...] = ()
     chained: Chained | None = None

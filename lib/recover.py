@@ -11,7 +11,7 @@ from lib.comments import permitted
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.execute import KILLED_TEXT, Execution
-from lib.lock import Holder, TaskLock, read_holder
+from lib.lock import Holder, TaskLock, look_at, read_holder
 from lib.model import ErrorClass, Run, Rung, RunStatus, Source
 from lib.outcomes import Outcome
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
@@ -103,7 +103,8 @@ def _take_over_orphan(
 ) -> None:
     lock = TaskLock(context.workspace.locks, run.task_id)
     if not lock.acquire():
-        return  # another tick is at it
+        _tell_of_stranger(context, task, run, now)
+        return
     current = runs.get_run(context.db, run.run_id)
     if current is None or current.status is not RunStatus.RUNNING or current.owner != run.owner:
         lock.release()
@@ -119,6 +120,13 @@ def _take_over_orphan(
     execution.holds_slot = run.heartbeat_at is not None
     execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
     add(execution)
+
+
+def _tell_of_stranger(context: Context, task: Task, run: Run, now: datetime) -> None:
+    """Nearly always another tick is at it, and the lock says so. Who else holds it for long is told of."""
+    seen, last = look_at(context.workspace.locks, run.task_id), run.heartbeat_at or run.started_at or now
+    if seen is not None and seen.run_id != run.run_id and not seen.is_claiming and now - last > task.timeout:
+        _report_stuck(context, task, TickdownError(f"its lock is held by {seen.words}"), now)
 
 
 def _give_back(context: Context, run: Run) -> bool:

@@ -11,8 +11,19 @@ from hypothesis import strategies as st
 
 from lib.blackout import parse_blackout
 from lib.cron import occurrences
-from lib.governor import NextRun, Plan, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
-from lib.model import CatchUp, DisabledReason, Facts, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
+from lib.governor import (
+    NextRun,
+    Plan,
+    Unrun,
+    look_again,
+    next_run,
+    occurrence_key,
+    plan,
+    spread_catch_ups,
+    start_time,
+    state_of,
+)
+from lib.model import CatchUp, DisabledReason, Facts, Held, Hint, HintKind, Occurrence, SkipReason, Source, TaskState
 from lib.records import replace
 from lib.schedule import parse_schedule
 from lib.task import Task
@@ -238,6 +249,30 @@ def test_an_interval_waits_for_its_own_end():
     due = plan(NOW, task("10m"), running, BOOT)
     assert (due.starts, due.skipped) == ((), None)
     assert next_run(NOW, task("10m"), running, BOOT).at is None
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "skipped", "stays_due"),
+    [
+        (task(), facts(last=NOON - 3 * HOUR), Unrun(NOON - 2 * HOUR, NOON, 3), False),
+        (task(catch_up=CatchUp.ALL), facts(last=NOON - 3 * HOUR), Unrun(NOON - 2 * HOUR, NOON, 3), True),
+        (task(catch_up=CatchUp.ALL), facts(last=NOON - 3 * HOUR, deferred=NOON - HOUR), Unrun(NOON, NOON, 1), True),
+        (task(catch_up=CatchUp.ALL), facts(last=NOON - 3 * HOUR, deferred=NOON), None, False),
+        (task("10m"), facts(last_end=NOON - HOUR), Unrun(NOON - 50 * MINUTE, NOON - 50 * MINUTE, 1), True),
+        (task("10m"), facts(last_end=NOON - HOUR, deferred=NOON - 50 * MINUTE), None, False),
+        (task("manual"), facts(retry_at=NOON, retry_follows="r1"), Unrun(NOON, NOON, 1), True),
+    ],
+)
+def test_a_lock_that_a_stranger_holds_is_like_a_run_but_what_waits_leaves_a_row(what, known, skipped, stays_due):
+    due = plan(NOW, what, replace(known, held=Held("pid 1", NOON)), BOOT)
+    assert (due.starts, due.reason) == ((), SkipReason.ALREADY_RUNNING)
+    assert (due.skipped, due.stays_due) == (skipped, stays_due)
+
+
+def test_a_lock_that_is_held_is_looked_at_when_a_run_would_have_timed_out_and_then_it_is_told():
+    known, what = facts(last=NOON), task(timeout=10 * MINUTE)
+    assert look_again(NOW, what, replace(known, held=Held("pid 1", NOON)), BOOT) == NOON + 10 * MINUTE
+    assert look_again(NOW, what, replace(known, held=Held("pid 1", NOON, told=True)), BOOT) == NOON + HOUR
 
 
 def test_what_waited_for_a_slot_is_not_late():

@@ -230,6 +230,7 @@ def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
 def write_off(
     db: Database, facts: Facts, unrun: Unrun, status: RunStatus, reason: SkipReason | None, source: Source, host: str,
     now: datetime, *, is_interval: bool = False, next_boot_id: str | None = None, closing: DisabledReason | None = None,
+    note: str | None = None,
 ) -> bool:  # fmt: skip
     """Occurrences that will not run: one row with a count, shared by consecutive ones of the same reason."""
     with db.transaction() as connection:
@@ -239,9 +240,9 @@ def write_off(
             _answer_chain(connection, facts)
         elif not _settle(connection, facts, unrun, now, is_interval, next_boot_id, closing):
             return False
-        if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now):
+        if reason is not None and _extend_last_skip(connection, facts.task_id, unrun, reason, now, note):
             return True
-        insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now)
+        insert_unrun(connection, facts.task_id, unrun, status, reason, source, host, now, note=note)
     return True
 
 
@@ -261,27 +262,28 @@ def _settle(
 
 
 def defer(
-    db: Database, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, host: str, now: datetime
-) -> None:
+    db: Database, facts: Facts, unrun: Unrun, reason: SkipReason, source: Source, host: str, now: datetime,
+    note: str | None = None,
+) -> None:  # fmt: skip
     """It can't start now and stays due; the wait leaves a trace."""
     with db.transaction() as connection:
         if tasks.facts(db, facts.task_id) != facts:
             return  # another tick has started it or noted this; the next one decides anew
         connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(unrun.last), facts.task_id))
-        if _extend_last_skip(connection, facts.task_id, unrun, reason, now):
+        if _extend_last_skip(connection, facts.task_id, unrun, reason, now, note):
             return
         key = f"{occurrence_key(facts.task_id, unrun.last)}+{reason}"
-        insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key)
+        insert_unrun(connection, facts.task_id, unrun, RunStatus.SKIPPED, reason, source, host, now, key=key, note=note)
 
 
 def _extend_last_skip(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, reason: SkipReason, now: datetime
+    connection: sqlite3.Connection, task_id: str, unrun: Unrun, reason: SkipReason, now: datetime, note: str | None
 ) -> bool:
     last = connection.execute(
-        "SELECT run_id, status, reason FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        "SELECT run_id, status, reason, note FROM task_runs WHERE task_id = ? ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
         (task_id,),
     ).fetchone()
-    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != reason:
+    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != reason or last["note"] != note:
         return False
     connection.execute(
         "UPDATE task_runs SET count = count + ?, last_scheduled_for = ?, recorded_at = ?, finished_at = ? WHERE run_id = ?",
@@ -292,15 +294,15 @@ def _extend_last_skip(
 
 def insert_unrun(
     connection: sqlite3.Connection, task_id: str, unrun: Unrun, status: RunStatus, reason: SkipReason | None,
-    source: Source, host: str, now: datetime, key: str | None = None,
+    source: Source, host: str, now: datetime, key: str | None = None, note: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
-        " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " last_scheduled_for, count, finished_at, host, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at,"
         " last_scheduled_for = excluded.last_scheduled_for",
         (new_run_id(now), task_id, key or f"{occurrence_key(task_id, unrun.first)}+{status}", status, source, reason, to_store(now),
-         to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
+         to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host, note),
     )  # fmt: skip
 
 
