@@ -14,6 +14,7 @@ from lib.context import Context
 from lib.errors import Exit, TickdownError
 from lib.governor import next_run, state_of
 from lib.idle import Look, fingerprint, read_shortcut, shortcut_path
+from lib.lock import is_held
 from lib.log import Log
 from lib.model import ErrorClass, Facts, Run, RunStatus
 from lib.process import boot_id, this_process
@@ -161,13 +162,21 @@ def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, 
         return tasks.all_facts(db)
 
 
+def held_now(facts: Facts, locks: Path) -> Facts:
+    """Without a lock that a tick has found held, if it is free by now."""
+    if facts.held is None or (not facts.running and is_held(locks, facts.task_id)):
+        return facts
+    return replace(facts, held=None)
+
+
 def task_view(
     task: Task, facts: Facts | None, last: Run | None, now: datetime, cut_off: Mapping[str, Run] | None = None
 ) -> TaskView:
     """`cut_off` is what the function of this name has found, where that is to be told."""
     state = state_of(now, task, facts)
     dead = cut_off.get(task.id.lower()) if cut_off else None
-    return TaskView(task, state, next_run(now, task, facts, boot_id()), last, dead)
+    held = facts.held if facts is not None else None
+    return TaskView(task, state, next_run(now, task, facts, boot_id()), last, dead, held)
 
 
 def cut_off(db: Database) -> dict[str, Run]:
@@ -179,8 +188,9 @@ def cut_off(db: Database) -> dict[str, Run]:
     return {run.task_id.lower(): run for run in dead_runs(db)}
 
 
-def task_views(db: Database, catalog: Catalog, now: datetime) -> list[TaskView]:
-    facts, last, dead = facts_as_synced(db, catalog, now), runs.last_runs(db), cut_off(db)
+def task_views(db: Database, catalog: Catalog, now: datetime, locks: Path) -> list[TaskView]:
+    facts = {key: held_now(fact, locks) for key, fact in facts_as_synced(db, catalog, now).items()}
+    last, dead = runs.last_runs(db), cut_off(db)
     return [task_view(task, facts.get(task.id.lower()), last.get(task.id.lower()), now, dead) for task in catalog.tasks]
 
 

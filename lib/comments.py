@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, tzinfo
 from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from lib.agents import last_object_with
@@ -18,10 +19,21 @@ from lib.times import LONGEST
 COMMANDS = "/skip, /pause, /pause until TIME, /resume, /run"
 LONGEST_COMMENT = 4000
 MOST_VARIABLES = 20
-# What would make one run another program altogether is not for a comment.
-_NOT_BY_COMMENT = (
-    r"TICKDOWN_.*|LD_.*|PATH|HOME|SHELL|IFS|ENV|BASH_ENV|PYTHON.*|NODE_OPTIONS|CLAUDE_CONFIG_DIR|TRACEPARENT"
-)
+MOST_REFUSED_NAMED = 5
+# What decides which program runs, which code it loads, how a shell reads, whom it talks to, or what Tickdown itself says to
+# a run. Whole names; with `*`, all that begin or end so. Compared without case: `http_proxy` and `npm_config_…` mean the
+# same in small letters.
+_NOT_BY_COMMENT = """
+    TICKDOWN_* TRACEPARENT TRACESTATE TELEGRAM_* CLAUDE* ANTHROPIC_* CODEX_* OPENAI_* GEMINI_*
+    PATH CDPATH FPATH MANPATH NLSPATH LOCPATH CLASSPATH GOPATH LIBRARY_PATH PKG_CONFIG* LD_* DYLD_* GLIBC_* GCONV_* MALLOC_*
+    HOME *_HOME USER LOGNAME TMPDIR XDG_* SHELL SHELLOPTS BASH* ENV IFS PS? PROMPT_COMMAND GLOBIGNORE ZDOTDIR POSIXLY_CORRECT
+    INPUTRC TERMINFO* TERMCAP *EDITOR VISUAL *PAGER BROWSER LESS LESSOPEN LESSCLOSE *_ASKPASS
+    PYTHON* PERL* RUBY* GEM_* BUNDLE_* NODE_OPTIONS NODE_PATH NODE_REPL_* NPM_CONFIG_* YARN_* DENO_* BUN_* PHPRC PHP_* LUA_*
+    TCLLIBPATH R_PROFILE* R_ENVIRON* R_LIBS* JAVA_* JDK_* _JAVA_* MAVEN_* GRADLE_* DOTNET_* CORECLR_* PIP_* UV_* POETRY_*
+    CONDA_* VIRTUAL_ENV CARGO_* RUSTC* RUSTFLAGS GOFLAGS GOROOT GOENV GOPROXY MAKEFLAGS MAKEFILES MFLAGS CC CXX LD AR
+    GIT_* SSH_* SVN_* RSYNC_* SUDO_* DOCKER_* KUBECONFIG ANSIBLE_* AWS_CONFIG_FILE AWS_PROFILE AWS_ENDPOINT_* *_CREDENTIALS*
+    OPENSSL_* SSL_* *_CA_BUNDLE *_CERTS *_PROXY CURL_* WGETRC NETRC HOSTALIASES RES_OPTIONS LOCALDOMAIN
+"""
 
 
 class Action(StrEnum):
@@ -40,6 +52,7 @@ class Wish:
     until: datetime | None = None  # of a pause; None: until somebody resumes it
     change: Modification | None = None
     question: str = ""
+    refused: tuple[str, ...] = ()  # variables that were asked for, and are not set
 
     @property
     def starts(self) -> bool:
@@ -80,18 +93,24 @@ def understood(comments: Sequence[Comment], zone: tzinfo, now: datetime) -> list
 def outcomes(read: Sequence[Comment], wish: Wish, zone: tzinfo, now: datetime) -> dict[int, str]:
     """What came of comments that were read together, by their numbers. The last plain command counts: an earlier one got
     what it asked for only if that was to skip the run, and it did not run. Other words had one answer together."""
-    found = dict.fromkeys((comment.id for comment in read), _answer(wish))
+    found = dict.fromkeys((comment.id for comment in read), answer_of(wish))
     for comment, asked in understood(read[:-1], zone, now):
         same = asked.action is wish.action and wish.action is not Action.PAUSE
         if same or (asked.action is Action.SKIP and not wish.starts):
-            found[comment.id] = _answer(asked)
+            found[comment.id] = answer_of(asked)
         else:
             found[comment.id] = f"{asked.action}: no effect, comment {read[-1].id} came after it"
     return found
 
 
-def _answer(wish: Wish) -> str:
-    return f"{wish.action}: {wish.reason}" if wish.reason and not wish.reason.startswith("/") else wish.action.value
+def answer_of(wish: Wish) -> str:
+    """What people are told came of their words."""
+    words = f"{wish.action}: {wish.reason}" if wish.reason and not wish.reason.startswith("/") else wish.action.value
+    if not wish.refused:
+        return words
+    names = [one_line(name, 40) or "''" for name in wish.refused[:MOST_REFUSED_NAMED]]
+    more = f" and {len(wish.refused) - len(names)} more" if len(wish.refused) > len(names) else ""
+    return f"{words}; refused, since no comment may set it: {', '.join(names)}{more}"
 
 
 def looks_like_a_command(text: str) -> bool:
@@ -114,8 +133,8 @@ def wish_from(text: str, now: datetime, *, is_agent_task: bool) -> Wish | None:
         case Action.PAUSE:
             return _pause(found.get("until"), reason, now)
         case Action.MODIFY:
-            change = _modification(found, is_agent_task)
-            return Wish(action, reason, change=change) if change is not None else None
+            asked = _modification(found, is_agent_task)
+            return _modify(reason, asked) if asked is not None else None
         case Action.ASK:
             question = printable(str(found.get("question") or "")).strip()[:LONGEST_COMMENT]
             return Wish(action, reason, question=question) if question else None
@@ -135,20 +154,40 @@ def _pause(until: Any, reason: str, now: datetime) -> Wish | None:
 
 
 def _modification(found: Mapping[str, Any], is_agent_task: bool) -> Modification | None:
+    """As it was asked for, with values that may be of any kind."""
     env, prompt = found.get("env") or {}, found.get("prompt") or ""
     if not isinstance(env, dict) or not isinstance(prompt, str) or len(env) > MOST_VARIABLES:
         return None
-    for name, value in env.items():
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name) or re.fullmatch(_NOT_BY_COMMENT, name.upper()):
-            return None
-        if not isinstance(value, (str, int, float)) or "\0" in str(value) or len(str(value)) > LONGEST_COMMENT:
-            return None
-    if prompt and not is_agent_task:
+    if (prompt and not is_agent_task) or not (env or prompt):
         return None
-    if not env and not prompt:
-        return None
-    variables = {name: _encodable(str(value)) for name, value in env.items()}
-    return Modification(variables, _encodable(prompt[:LONGEST_COMMENT].replace("\0", "")))
+    return Modification(env, _encodable(prompt[:LONGEST_COMMENT].replace("\0", "")))
+
+
+def _modify(reason: str, asked: Modification) -> Wish:
+    """The run goes on without what is refused, though nothing else may be left."""
+    change, refused = permitted(asked)
+    return Wish(Action.MODIFY, reason, change=change if change.env or change.prompt else None, refused=refused)
+
+
+def permitted(change: Modification) -> tuple[Modification, tuple[str, ...]]:
+    """What a comment may change of it, and the names of the variables that it may not set."""
+    kept = {name: value for name, value in change.env.items() if may_be_set(name, value)}
+    env = {name: _encodable(str(value)) for name, value in kept.items()}
+    return Modification(env, change.prompt), tuple(name for name in change.env if name not in kept)
+
+
+def may_be_set(name: str, value: object) -> bool:
+    """Whether a comment may give a variable this value for one run: by an agent, which may misread it, or be misled."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,99}", name) or _not_by_comment().fullmatch(name.upper()):
+        return False
+    text = str(value) if isinstance(value, (str, int, float)) else "\0"
+    return "\0" not in text and len(text) <= LONGEST_COMMENT
+
+
+@cache
+def _not_by_comment() -> re.Pattern[str]:
+    """Made when it is first needed: most ticks read no comments."""
+    return re.compile("|".join(name.replace("*", ".*").replace("?", ".") for name in _NOT_BY_COMMENT.split()))
 
 
 def _encodable(text: str) -> str:

@@ -8,10 +8,11 @@ from lib import messages
 from lib.context import Context
 from lib.governor import is_spent
 from lib.ladder import Circumstances, NoHeal, Verdict, judge, on_probation
-from lib.model import Facts, HealStatus, Rung, RunStatus, Source
+from lib.model import AlertKind, ErrorClass, Facts, HealStatus, NotifyOn, Rung, RunStatus, Source
 from lib.records import replace
 from lib.redact import Redactor
-from lib.store import heals, runs, tasks
+from lib.spending import over_budget
+from lib.store import heals, outbox, runs, tasks
 from lib.store.database import Database
 from lib.task import Task
 
@@ -66,5 +67,24 @@ def conclude(
         tickets = messages.run_tickets(task, verdict, outcome, ending.run_id, told)
         ending = replace(ending, verdict=verdict, alerts=[alert] if alert is not None else [], tickets=tickets)
     note = "It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None
-    ending = replace(ending, note=note, story=messages.story(told, outcome))
+    ending = _with_its_cost(db, task, replace(ending, note=note, story=messages.story(told, outcome)), now)
     return runs.finish_run(db.connection, ending, now), verdict
+
+
+def _with_its_cost(db: Database, task: Task, ending: runs.Ending, now: datetime) -> runs.Ending:
+    """A run that went over its budget says so, however it ended; it is told once a day, unless its error tells."""
+    before = runs.get_run(db, ending.run_id) if task.budget_usd is not None else None
+    if before is None or task.budget_usd is None:
+        return ending
+    cost = (before.usage.cost_usd or 0.0) + (ending.outcome.usage.cost_usd or 0.0)
+    if not over_budget(task, cost):
+        return ending
+    today = now.astimezone(task.zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    is_told = (
+        task.notify_on is NotifyOn.NEVER
+        or ending.outcome.error_class is ErrorClass.BUDGET
+        or outbox.told_since(db, AlertKind.OVER_BUDGET, today, task.id)
+    )
+    more = [] if is_told else [messages.over_budget_alert(task, ending.run_id, task.budget_usd, cost)]
+    story = filter(None, [ending.story, messages.over_budget_note(task.budget_usd, cost)])
+    return replace(ending, alerts=[*ending.alerts, *more], story="; ".join(story), over_budget=True)

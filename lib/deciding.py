@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from lib.absence import lacks_reasons, with_reasons
 from lib.catalog import reread
 from lib.context import Context
 from lib.governor import Plan, plan
-from lib.model import Facts, SkipReason
+from lib.lock import look_at
+from lib.model import Facts, Held, SkipReason
 from lib.process import boot_id
 from lib.records import record, replace
 from lib.runners import find_agent, own_variables
 from lib.spending import left_to_spend
-from lib.store import tasks, ticks
+from lib.store import runs, tasks, ticks
 from lib.task import Task
+
+# A run whose end is on record lets go of its lock within moments; but its process may have been kept from it.
+LET_GO_WITHIN = timedelta(seconds=60)
 
 
 @record(frozen=True)
@@ -43,6 +47,21 @@ def decide_again(context: Context, task: Task, now: datetime) -> Decision | None
     edited = reread(task, context.workspace, context.settings.config.surroundings())
     facts = tasks.facts(context.db, task.id)
     return decide(context, edited, facts, now) if edited is not None and facts is not None else None
+
+
+def by_its_lock(context: Context, facts: Facts, now: datetime) -> Facts:
+    """With whoever holds the lock of a task though no run of it is on record: a run that a set-aside database knew of, or a
+    stranger. Not who is about to record a run, nor who has just done so with its end."""
+    seen = look_at(context.workspace.locks, facts.task_id) if not facts.running else None
+    if seen is None or seen.is_claiming or _has_just_ended(context, seen.run_id, now):
+        return replace(facts, held=None) if facts.held is not None else facts
+    before = facts.held or Held(seen.words, now)
+    return replace(facts, held=replace(before, by=seen.words))
+
+
+def _has_just_ended(context: Context, run_id: str | None, now: datetime) -> bool:
+    run = runs.get_run(context.db, run_id) if run_id is not None else None
+    return run is not None and (run.finished_at is None or now - run.finished_at < LET_GO_WITHIN)
 
 
 def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:

@@ -146,9 +146,14 @@ def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending, hindranc
         return _held(facts, pending, hindrance)
     if facts.running and not pending.can_be_late:
         return NOTHING  # what can't be missed just waits for the end
-    if facts.running and not (pending.by_clock and task.catch_up is CatchUp.ALL):
+    if _is_busy(facts) and not (pending.by_clock and task.catch_up is CatchUp.ALL):
         return _held(facts, pending, SkipReason.ALREADY_RUNNING)
     return _by_clock(now, task, facts, pending) if pending.by_clock else _starts(now, task, facts, pending)
+
+
+def _is_busy(facts: Facts) -> bool:
+    """A run of it is going on, or somebody unknown holds its lock; nobody knows of an end to wait for then."""
+    return facts.running or facts.held is not None
 
 
 def paused(now: datetime, facts: Facts) -> bool:
@@ -159,7 +164,7 @@ def _held(facts: Facts, pending: Pending, reason: SkipReason) -> Plan:
     """Of a cron line there will be another; anything else waits."""
     if pending.by_clock:
         unrun = (replace(pending.all, status=RunStatus.SKIPPED, reason=reason),) if pending.all.count else ()
-        waiting = facts.waiting if facts.running else ()  # what waits for a run to end goes on waiting
+        waiting = facts.waiting if _is_busy(facts) else ()  # what waits for a run to end goes on waiting
         if not unrun and waiting == facts.waiting:
             return Plan(reason=reason)
         return Plan(unrun=unrun, waiting=waiting, reason=reason, source=pending.source, settles=pending.all.last)
@@ -348,7 +353,7 @@ def _by_clock(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan
         wanted = [at for at in wanted if at >= now - task.grace or now - start_of(at) <= ON_TIME]
     unrun = tuple(_unrun(task.schedule, pending, new, frozenset(free), frozenset(wanted)))
     held: SkipReason | None = None
-    if facts.running:
+    if _is_busy(facts):
         held = SkipReason.ALREADY_RUNNING
     elif (wanted and covering(task.blackout, max(now, pending.start_at), task.zone) is not None) or (
         not wanted and not free
@@ -557,6 +562,8 @@ def _moments(now: datetime, task: Task, facts: Facts, boot_id: str) -> Iterator[
     latest = _latest_start(task, facts)
     if latest is not None and not facts.running:
         yield latest
+    if facts.held is not None and not facts.held.told:
+        yield facts.held.since + task.timeout
     yield from (extra.at for extra in _extras(task, facts))
 
 

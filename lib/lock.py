@@ -9,16 +9,22 @@ from __future__ import annotations
 import errno
 import json
 import os
+import time
 from datetime import datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from lib.errors import Lacking, TickdownError
 from lib.instants import from_store, to_store
 from lib.model import Owner
-from lib.process import boot_id
+from lib.process import boot_id, host_name, is_alive, lock_holder, process_name
 from lib.records import record
+from lib.terminal import one_line
 from lib.workspace import PRIVATE_FILE, make_private_dir
+
+# Between getting a lock and having the claim on record: it may have to wait for the database.
+CLAIM_TAKES = 90.0
 
 
 @record(frozen=True)
@@ -34,6 +40,15 @@ class Holder:
     deadline: datetime
     deadline_monotonic: float
     ladder_deadline: datetime | None = None  # over all attempts and heals of the occurrence
+
+
+@record(frozen=True)
+class Seen:
+    """Who holds a lock, as far as that can be told from outside."""
+
+    words: str
+    run_id: str | None = None  # if the lock file names one of this program's runs
+    is_claiming: bool = False  # one of this program's processes, which is about to record what it takes up
 
 
 @cache
@@ -56,8 +71,9 @@ class TaskLock:
         self._written = 0
         self._head = ""
 
-    def acquire(self) -> bool:
-        """Try once. The lock is never inherited by a child, so it can't outlive this process."""
+    def acquire(self, claimant: Owner | None = None) -> bool:
+        """Try once. The lock is never inherited by a child, so it can't outlive this process. Who is about to claim a run
+        says so: until that is on record, others would take it for a stranger."""
         from filelock import lock_descriptor
 
         try:
@@ -81,6 +97,11 @@ class TaskLock:
             return False
         self._descriptor = descriptor
         self._written = os.fstat(descriptor).st_size  # what a dead owner has left
+        if claimant is not None:
+            try:
+                self._put(f'{_owner_as_json(claimant)}, "claims_since": {time.monotonic():.3f}}}\n')
+            except OSError:
+                pass  # a full disk; the lock itself holds
         return True
 
     def _open(self) -> int:
@@ -101,11 +122,15 @@ class TaskLock:
         if self._descriptor is None:
             raise OSError("the lock is not held any more")
         pgid, started = child or ("null", "null")
-        text = f'{self._head}, "pgid": {pgid}, "pgid_started": {started}}}\n'.encode()
-        os.pwrite(self._descriptor, text, 0)
-        if len(text) < self._written:
-            os.ftruncate(self._descriptor, len(text))
-        self._written = len(text)
+        self._put(f'{self._head}, "pgid": {pgid}, "pgid_started": {started}}}\n')
+
+    def _put(self, text: str) -> None:
+        assert self._descriptor is not None
+        data = text.encode()
+        os.pwrite(self._descriptor, data, 0)
+        if len(data) < self._written:
+            os.ftruncate(self._descriptor, len(data))
+        self._written = len(data)
 
     def renew(self) -> None:
         """Somebody may have removed or replaced the file: hold the one that others would find."""
@@ -134,12 +159,10 @@ class TaskLock:
 def read_holder(folder: Path, task_id: str) -> Holder | None:
     """The text of a lock file; None if there is none or it is being written this moment."""
     try:
-        descriptor = os.open(folder / f"{task_id}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with open(descriptor, "rb") as file:
-            record = json.loads(file.read(10_000))
+        record = _text_of(folder, task_id)
         pgid = record["pgid"]
         return Holder(
-            owner=Owner(str(record["host"]), int(record["pid"]), int(record["pid_started"]), str(record["boot_id"])),
+            owner=_owner_of(record),
             task_id=str(record["task_id"]),
             run_id=str(record["run_id"]),
             attempt=int(record["attempt"]),
@@ -149,5 +172,69 @@ def read_holder(folder: Path, task_id: str) -> Holder | None:
             deadline_monotonic=float(record["deadline_monotonic"]),
             ladder_deadline=from_store(record["ladder_deadline"]) if record.get("ladder_deadline") else None,
         )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _text_of(folder: Path, task_id: str) -> dict[str, Any]:
+    descriptor = os.open(folder / f"{task_id}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with open(descriptor, "rb") as file:
+        found: dict[str, Any] = json.loads(file.read(10_000))
+    return found
+
+
+def _owner_of(record: dict[str, Any]) -> Owner:
+    return Owner(str(record["host"]), int(record["pid"]), int(record["pid_started"]), str(record["boot_id"]))
+
+
+# --- looking at a lock ---------------------------------------------------------------------------------------------
+
+
+def is_held(folder: Path, task_id: str) -> bool:
+    """By asking for it for a moment, beside others who only ask; whoever wants it in that moment looks twice."""
+    import fcntl
+
+    try:
+        descriptor = os.open(folder / f"{task_id}.lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def look_at(folder: Path, task_id: str) -> Seen | None:
+    """Who holds the lock of a task; None if nobody does."""
+    if not is_held(folder, task_id):
+        return None
+    by_text = _seen_by_text(folder, task_id)
+    if by_text is not None:
+        return by_text
+    pid = lock_holder(f"{folder}/{task_id}.lock")
+    name = one_line(process_name(pid), 40) if pid is not None else ""
+    words = f"pid {pid}{f' ({name})' if name else ''}" if pid is not None else "an unknown process"
+    # Read once more: one of ours who had just got the lock has written it by now.
+    return _seen_by_text(folder, task_id) or Seen(words)
+
+
+def _seen_by_text(folder: Path, task_id: str) -> Seen | None:
+    """None if the text is of nobody who lives."""
+    try:
+        record = _text_of(folder, task_id)
+        owner = _owner_of(record)
+        if owner.host == host_name() and not is_alive(owner):
+            return None
+        words = f"pid {owner.pid} on {one_line(owner.host, 60)}"
+        if "claims_since" in record:
+            since = time.monotonic() - float(record["claims_since"])
+            return Seen(words, is_claiming=since < CLAIM_TAKES)
+        run_id = one_line(str(record["run_id"]), 60)
+        return Seen(f"run {run_id}, {words}", run_id)
     except (OSError, ValueError, KeyError, TypeError):
         return None

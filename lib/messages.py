@@ -14,6 +14,7 @@ from lib.model import (
     ErrorClass,
     HealRow,
     HealStatus,
+    Held,
     Rung,
     RunStatus,
     Ticket,
@@ -93,6 +94,22 @@ def story(tried: Tried, outcome: Outcome) -> str | None:
     if outcome.status not in FAILURES:
         return None
     return f"{len(tried.heals)} heal{'s' * (len(tried.heals) > 1)} did not help"
+
+
+def over_budget_note(budget_usd: float, cost_usd: float) -> str:
+    return f"over_budget: ${cost_usd:.4f} of ${budget_usd:.4f}"
+
+
+def over_budget_alert(task: Task, run_id: str, budget_usd: float, cost_usd: float) -> Alert:
+    return Alert(
+        kind=AlertKind.OVER_BUDGET,
+        title=f"{task.id} has cost more than its budget",
+        body=f"One run has cost ${cost_usd:.4f}; budget_usd is ${budget_usd:.4f}. The run counts as it ended. Further ones of today "
+        f"are not told of: scheduler.py costs\nMore: scheduler.py logs {run_id}",
+        destination=task.notify_to,
+        task_id=task.id,
+        run_id=run_id,
+    )
 
 
 def run_alert(
@@ -234,6 +251,22 @@ def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
         title=f"{task.id} waits: its agent {agent} is not installed",
         body=f"{program} {where}. The task is paused until it is; nothing else is to be "
         f"done then. What was due meanwhile: scheduler.py history {task.id}",
+        destination=task.notify_to,
+        task_id=task.id,
+    )
+
+
+def held_words(held: Held) -> str:
+    return f"its lock is held by {held.by}"
+
+
+def locked_alert(task: Task, held: Held) -> Alert:
+    return Alert(
+        kind=AlertKind.LOCKED,
+        title=f"{task.id} can't start: its lock is held",
+        body=f"No run of it is on record, but state/locks/{task.id}.lock is held by {held.by}, noticed {clock_text(held.since, task)}; "
+        f"a run may take {duration_text(task.timeout)}. Once it is free, ticks start it again; nothing else is to be done "
+        f"then. What was due meanwhile: scheduler.py history {task.id}",
         destination=task.notify_to,
         task_id=task.id,
     )

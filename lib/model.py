@@ -181,7 +181,9 @@ class AlertKind(StrEnum):
     HEALED = "healed"
     NEEDS_HUMAN = "needs a human"
     MISSING_AGENT = "missing agent"
+    LOCKED = "locked"
     QUESTION = "question"
+    OVER_BUDGET = "over budget"
     # of the whole
     DUPLICATES = "duplicates"
     OUTAGE = "outage"
@@ -340,6 +342,15 @@ class Waiting:
 
 
 @record(frozen=True)
+class Held:
+    """The lock of a task is held by somebody though no run of it is on record."""
+
+    by: str  # in words
+    since: datetime  # when that was noticed
+    told: bool = False
+
+
+@record(frozen=True)
 class Facts:
     """What the store remembers of one task: the input of every decision about it."""
 
@@ -363,6 +374,7 @@ class Facts:
     transient_retries_used: int = 0
     running: bool = False
     missing_agent: str | None = None  # it waits until this agent can be found
+    held: Held | None = None
     probation: Probation | None = None
     hints: tuple[Hint, ...] = ()
     chained: Chained | None = None
@@ -401,3 +413,4 @@ class Run:
     usage: Usage = NO_USAGE
     modification: Modification | None = None
     note: str | None = None  # what else is worth telling
+    over_budget: bool = False  # it has cost more than its task's `budget_usd`

@@ -124,6 +124,51 @@ def _environment(pid: int) -> bytes:
         return b""  # another user's, or it has just ended
 
 
+def lock_holder(path: str) -> int | None:
+    """A process that holds a `flock` on a file, as far as that can be seen: who took it, or if he is gone the oldest of
+    those that have inherited it."""
+    try:
+        info = os.stat(path)
+        named = _named_by_kernel(info)
+        if named is not None and _has_locked(named, info):
+            return named
+        found = [int(name) for name in os.listdir("/proc") if name.isdecimal() and _has_locked(int(name), info)]
+        return min(found, key=start_time) if found else named
+    except OSError:
+        return None
+
+
+def _has_locked(pid: int, info: os.stat_result) -> bool:
+    """By its descriptors, which those of another user can't be asked for."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        for name in os.listdir(folder):
+            if os.path.samestat(os.stat(f"{folder}/{name}"), info):
+                with open(f"/proc/{pid}/fdinfo/{name}", "rb") as file:
+                    if b"FLOCK" in file.read():
+                        return True
+    except OSError:
+        pass
+    return False
+
+
+def _named_by_kernel(info: os.stat_result) -> int | None:
+    place = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+    with open("/proc/locks", encoding="ascii") as file:
+        for words in map(str.split, file):
+            if words[1] == "FLOCK" and words[5] == place:
+                return int(words[4]) if process_info(int(words[4])) is not None else None
+    return None
+
+
+def process_name(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip("\n")
+    except OSError:
+        return ""
+
+
 def send_signal(pid: int, started: int, number: signal.Signals) -> bool:
     """Signal a process only if it is still the one meant: the descriptor pins it while its identity is checked."""
     try:

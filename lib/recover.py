@@ -7,10 +7,11 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from lib import messages
+from lib.comments import permitted
 from lib.context import Context
 from lib.errors import TickdownError
 from lib.execute import KILLED_TEXT, Execution
-from lib.lock import Holder, TaskLock, read_holder
+from lib.lock import Holder, TaskLock, look_at, read_holder
 from lib.model import ErrorClass, Run, Rung, RunStatus, Source
 from lib.outcomes import Outcome
 from lib.process import Child, boot_id, host_name, is_alive, send_signal
@@ -102,7 +103,8 @@ def _take_over_orphan(
 ) -> None:
     lock = TaskLock(context.workspace.locks, run.task_id)
     if not lock.acquire():
-        return  # another tick is at it
+        _tell_of_stranger(context, task, run, now)
+        return
     current = runs.get_run(context.db, run.run_id)
     if current is None or current.status is not RunStatus.RUNNING or current.owner != run.owner:
         lock.release()
@@ -120,6 +122,13 @@ def _take_over_orphan(
     add(execution)
 
 
+def _tell_of_stranger(context: Context, task: Task, run: Run, now: datetime) -> None:
+    """Nearly always another tick is at it, and the lock says so. Who else holds it for long is told of."""
+    seen, last = look_at(context.workspace.locks, run.task_id), run.heartbeat_at or run.started_at or now
+    if seen is not None and seen.run_id != run.run_id and not seen.is_claiming and now - last > task.timeout:
+        _report_stuck(context, task, TickdownError(f"its lock is held by {seen.words}"), now)
+
+
 def _give_back(context: Context, run: Run) -> bool:
     """What was claimed ahead and had not begun, or the lock would tell of it: this tick decides about it anew."""
     assert run.owner is not None
@@ -134,12 +143,14 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
     retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
     before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
+    # Looked at again: it may be of another version, which knew other rules.
+    change = permitted(run.modification)[0] if run.modification is not None else None
     return Execution(
         context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "",
         retries_used=retried + (before.retries_used if before else 0),
         transient_retries_used=before.transient_retries_used if before else 0,
         heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
-        modification=run.modification,
+        modification=change,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from lib import messages
 from lib.agents import Agent, Purpose
 from lib.closing import write_closing
-from lib.comments import Action, Wish, outcomes, understood, wish_from
+from lib.comments import Action, Wish, answer_of, outcomes, understood, wish_from
 from lib.context import Context
 from lib.governor import is_spent
 from lib.model import Comment, DisabledReason, Rung, RunStatus, Source
@@ -141,14 +141,16 @@ class Hearing:
         wish = wish_from(outcome.usage.text or "", now, is_agent_task=self.task.agent is not None)
         if wish is None:
             return None
-        return replace(wish, reason=self.redactor.text(wish.reason), question=self.redactor.text(wish.question))
+        clean = self.redactor.text
+        refused = tuple(clean(name) for name in wish.refused)
+        return replace(wish, reason=clean(wish.reason), question=clean(wish.question), refused=refused)
 
     def go_ahead(
         self, attempt: int, outcome: Outcome, span: tuple[int, int] | None, wish: Wish | None, now: datetime
     ) -> bool:
         """The attempt of the agent is over and that of the task begins, in the transaction in which the wish takes effect.
         False if the run was stopped or taken over meanwhile."""
-        note = f"{wish.action}: {wish.reason}" if wish is not None else "no answer that can be acted on"
+        note = answer_of(wish) if wish is not None else "no answer that can be acted on"
         with self.context.db.transaction() as connection:
             runs.end_attempt(connection, self.run_id, attempt, cleaned(outcome, self.redactor), span, now, note)
             owner = self.context.owner
@@ -157,4 +159,7 @@ class Hearing:
                 act_on(connection, self.task, self.words, wish, now)
                 if wish.change is not None:
                     runs.modify(connection, self.run_id, wish.change)
+        if wish is not None and wish.refused:
+            names = list(map(printable, wish.refused))
+            self.context.log.warning("variables_refused", task_id=self.task.id, run_id=self.run_id, names=names)
         return started

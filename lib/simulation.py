@@ -78,7 +78,7 @@ class Walk:
     ) -> None:
         self.subject, self.task, self.boot_id = subject, subject.task, boot_id
         self.effort, self.until = effort, until
-        self.facts, self.now = subject.facts, now
+        self.facts, self.now = replace(subject.facts, held=None), now  # nobody knows how long
         self.overlapped = 0  # occurrences that come while a run still goes on
         self._crowded = False
         self._ended = {name.lower(): at for name, at in subject.ended.items()}

@@ -23,6 +23,13 @@ def left_to_spend(context: Context, task: Task, run_id: str | None, now: datetim
     return min(left, default=None)
 
 
+def over_budget(task: Task, cost_usd: float) -> bool:
+    """Whether a run has cost more than it may. Agents are told what is left, but not all of them stop there."""
+    if task.agent is None or task.budget_usd is None:
+        return False
+    return round(cost_usd - task.budget_usd, 6) > 0  # not by what a sum of fractions is off
+
+
 def left_today(context: Context, now: datetime) -> float | None:
     """For an agent that heals or reads comments, which may always spend a cent."""
     limit = context.settings.config.budget_usd_per_day

@@ -27,7 +27,7 @@ from lib.process import boot_id
 from lib.records import record
 from lib.remarks import need_an_agent
 from lib.schedule import Reboot
-from lib.store import comments, heals, runs
+from lib.store import comments, heals, runs, tasks
 from lib.supervisor import Supervisor
 from lib.task import Task
 
@@ -41,6 +41,8 @@ IS_QUICK = 0.25
 GIVE_BACK_AFTER = 1.0
 # Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
+# A lock that is held is asked for once more: nearly always another process is taking up the same occurrence.
+LOOK_AT_LOCK_AGAIN = 0.3
 
 
 @record()
@@ -49,6 +51,7 @@ class Queued:
     decision: Decision
     decided_at: datetime
     ready_at: float = 0.0  # on the monotonic clock: it must come though somebody sets the other one
+    was_locked: bool = False
 
 
 @record(frozen=True)
@@ -87,6 +90,7 @@ class Queue:
         self._being_claimed: list[Claimed] = []  # in the transaction that goes on
         self._taking_slots: list[Execution] = []  # in it, too
         self._give_back_at = 0.0
+        self.locked: list[Task] = []  # due, but somebody holds the lock and has recorded nothing: for whoever decides
         self.full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
         self._last_start = 0.0  # of all that wait, on the monotonic clock
@@ -331,6 +335,8 @@ class Queue:
                     raise
                 if candidate is not None:
                     ready.append(candidate)
+                elif queued.ready_at > monotonic:  # its lock is asked for once more
+                    kept.append(queued)
             taken += 1
         self.waiting[:taken] = kept
         return ready, more
@@ -355,7 +361,8 @@ class Queue:
         if healing is not None and self._is_suspect(task, healing):
             return None
         lock = TaskLock(context.workspace.locks, task.id)
-        if not lock.acquire():
+        if not lock.acquire(context.owner):
+            self._found_locked(queued)
             return None
         is_commented = task.id.lower() in commented
         try:
@@ -364,6 +371,16 @@ class Queue:
             lock.release()
             raise
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
+
+    def _found_locked(self, queued: Queued) -> None:
+        task = queued.decision.task
+        if tasks.facts(self.context.db, task.id) != queued.decision.facts:
+            return  # it was taken up; or it is another decision now, which the next tick makes
+        if queued.was_locked:
+            self.locked.append(task)
+        else:
+            queued.was_locked, queued.ready_at = True, time.monotonic() + LOOK_AT_LOCK_AGAIN
+            self._last_start = max(self._last_start, queued.ready_at)
 
     def _still_wanted(self, queued: Queued, now: datetime) -> bool:
         """The occurrence stays only if it would be started again."""

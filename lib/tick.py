@@ -16,7 +16,7 @@ from lib.closing import write_closing
 from lib.comments import Action, understood
 from lib.context import Context
 from lib.cron import Cron
-from lib.deciding import Decision, decide, decide_again, explained, hindrance
+from lib.deciding import Decision, by_its_lock, decide, decide_again, explained, hindrance
 from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
@@ -90,7 +90,10 @@ def dry_run(context: Context, catalog: Catalog, now: datetime) -> Report:
     report.free_slots = context.settings.config.max_concurrent - runs.slots_held(context.db) + held_by_dead
     for task in catalog.tasks:
         known = facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
-        report.decisions.append(decide(context, task, known, now))
+        decision = decide(context, task, known, now)
+        if known.held is not None or decision.plan.starts:
+            decision = decide(context, task, by_its_lock(context, known, now), now)
+        report.decisions.append(decision)
     report.due = sum(1 for decision in report.decisions if decision.plan.starts)
     return report
 
@@ -260,6 +263,7 @@ class Tick:
 
     def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
+            facts = self._as_locked(task, facts, now) if facts.held is not None else facts
             hindered = self._hindrance(task, facts, now)
             decided = plan(now, task, facts, boot_id(), hindered)
             if not decided.starts:
@@ -307,6 +311,30 @@ class Tick:
             tasks.agent_found(self.context.db, task.id)
         return reason
 
+    def _as_locked(self, task: Task, facts: Facts, now: datetime) -> Facts:
+        """Whether somebody holds its lock though no run of it is on record, put on record. Who does so for longer than a run
+        may take is told of once."""
+        db, held = self.context.db, by_its_lock(self.context, facts, now).held
+        if held is None and facts.held is not None:
+            tasks.lock_free(db, task.id)
+            self.context.log.info("lock_free", task_id=task.id)
+        elif held is not None and held != facts.held:
+            tasks.lock_held(db, task.id, held.by, now)
+            self.context.log.warning("lock_held", task_id=task.id, holder=held.by)
+        if held is not None and not held.told and now - held.since > task.timeout:
+            tasks.lock_held_long(db, task.id, messages.locked_alert(task, held), now)
+        return tasks.facts(db, task.id) or facts
+
+    def _decide_about_locked(self) -> None:
+        """What could not be started for a lock: decided once more, by who holds it. If nobody does any more, or one of ours is
+        just taking it up, it stays due."""
+        while self.queue.locked:
+            task, now = self.queue.locked.pop(), datetime.now(UTC)
+            known = tasks.facts(self.context.db, task.id)
+            facts = self._as_locked(task, known, now) if known is not None else None
+            if facts is not None and facts.held is not None:
+                self._decide_about({task.id.lower(): facts}, now)
+
     def _heed_comments(self, now: datetime) -> bool:
         """Plain commands that need not wait for the next run: /pause, /resume, /run. True if a file may have changed."""
         obeyed = False
@@ -331,30 +359,35 @@ class Tick:
         task, facts, what = decision.task, decision.facts, decision.plan
         if what.starts or not what.does_something:
             return
+        note = _note(facts, what.reason)
         if what.waiting and what.settles is None:
-            runs.defer(self.context.db, facts, what, self.context.owner.host, now)
-            self._tell_of_waiting(facts, what, now)
+            runs.defer(self.context.db, facts, what, self.context.owner.host, now, note)
+            self._tell_of_waiting(facts, what, now, note)
             return
         over = what.source is Source.ONE_SHOT
         recorded = runs.write_off(
             self.context.db, facts, what, self.context.owner.host, now,
             is_interval=isinstance(task.schedule, Interval), closing=DisabledReason.FAILED if over else None,
-            next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
+            next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None, note=note,
         )  # fmt: skip
         if not recorded:
             return
         if over:
             write_closing(self.context, task, now)
-        self._tell_of_waiting(facts, what, now)
+        self._tell_of_waiting(facts, what, now, note)
+        held = f"; {note}" if note else ""
         for unrun in what.unrun:
-            self.context.log.info(unrun.status, task_id=facts.task_id, reason=unrun.reason, count=unrun.count)
-            self.tell(f"{unrun.status:<9} {facts.task_id}  {unrun.reason or 'too late to run'} ({unrun.count})")
+            self.context.log.info(
+                unrun.status, task_id=facts.task_id, reason=unrun.reason, count=unrun.count, note=note
+            )
+            self.tell(f"{unrun.status:<9} {facts.task_id}  {unrun.reason or 'too late to run'} ({unrun.count}){held}")
 
-    def _tell_of_waiting(self, facts: Facts, what: Plan, now: datetime) -> None:
+    def _tell_of_waiting(self, facts: Facts, what: Plan, now: datetime, note: str | None) -> None:
         if what.waiting:
-            self.context.log.info("deferred", task_id=facts.task_id, reason=what.reason)
+            self.context.log.info("deferred", task_id=facts.task_id, reason=what.reason, note=note)
+            held = f"; {note}" if note else ""
             due = in_words(what.waiting[-1].at, now)
-            self.tell(f"{'deferred':<9} {facts.task_id}  {what.reason}; due {due}")
+            self.tell(f"{'deferred':<9} {facts.task_id}  {what.reason}; due {due}{held}")
 
     def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
         """A task whose file broke is still due; its occurrences say that they could not run."""
@@ -422,6 +455,9 @@ class Tick:
                         self._recover_again = False
                         self._recover(datetime.now(UTC))
                     moments = self.queue.start_ready(), self._next_pass_at()
+                    if self.queue.locked:
+                        self._decide_about_locked()
+                        continue
                     until = min((moment for moment in moments if moment is not None), default=None)
                     if not self.supervisor.jobs and until is None:
                         return
@@ -529,6 +565,12 @@ class Tick:
             decision = queued.decision
             self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
             self.report.deferred.append(decision.task.id)
+
+
+def _note(facts: Facts, reason: SkipReason | None) -> str | None:
+    """Who keeps it from starting, if that is no run on record."""
+    by_lock = reason is SkipReason.ALREADY_RUNNING and not facts.running and facts.held is not None
+    return messages.held_words(facts.held) if by_lock and facts.held is not None else None
 
 
 def _waited_for_the_end(again: Decision) -> bool:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lib.catalog import Catalog, TaskFile
 from lib.errors import Exit
 from lib.governor import NextRun, Plan
-from lib.model import Comment, DisabledReason, Facts, Hint, Probation, Run, RunStatus, Source, TaskState
+from lib.messages import held_words
+from lib.model import Comment, DisabledReason, Facts, Held, Hint, Probation, Run, RunStatus, Source, TaskState
 from lib.outcomes import Outcome
 from lib.process import boot_id, stop_writing_to
 from lib.records import record
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
     "orphaned": "magenta", "suspended": "red", "rejected": "red", "skipped": "yellow", "missed": "yellow",
-    "paused": "yellow", "cancelled": "yellow", "running (cut off)": "magenta",
+    "paused": "yellow", "cancelled": "yellow", "running (cut off)": "magenta", "active (locked)": "yellow",
 }  # fmt: skip
 
 
@@ -155,6 +156,7 @@ class TaskView:
     next_run: NextRun
     last_run: Run | None
     cut_off: Run | None = None  # the run that says it is going on, but nobody looks after it any more
+    held: Held | None = None
 
     def json(self) -> dict[str, Any]:
         zone = self.task.zone
@@ -170,18 +172,21 @@ class TaskView:
             "source": self.next_run.source,
             "tags": list(self.task.tags),
             "path": self.task.path,
-        }
+        } | ({"held_by": self.held.by} if self.held is not None else {})
 
     def row(self, now: datetime) -> list[str]:
         last = self.last_run
         last_text = "never"
         if last is not None:
             last_text = f"{last.status} {when(last.finished_at or last.started_at, now, self.task.zone)}"
-        state = f"{self.state} (cut off)" if self.cut_off is not None else self.state
+        state = f"{self.state} (cut off)" if self.cut_off is not None else self.state.value
+        state += " (locked)" if self.held is not None else ""
         return [self.task.id, state, self.task.schedule.text, last_text, self.next_text(now), self.task.title]
 
     def next_text(self, now: datetime) -> str:
         if self.next_run.at is not None:
+            if self.held is not None and self.next_run.at <= now:
+                return "when its lock is free"
             due = self.next_run.at <= now and self.state is TaskState.ACTIVE
             return "due now" if due else when(self.next_run.at, now, self.task.zone)
         if self.state is TaskState.RUNNING and self.task.enabled:
@@ -199,6 +204,12 @@ def cut_off_words(run: Run) -> str:
         who = "its `scheduler.py run`" if run.source is Source.MANUAL else "its tick"
         gone = f"{who} (pid {run.owner.pid}) is gone"
     return f"cut off: {gone}; the next tick takes it over"
+
+
+def locked_words(held: Held, now: datetime, zone: tzinfo) -> str:
+    """Of a task that can't start though it does not run."""
+    since = f", noticed {when(held.since, now, zone)}" if held.since < now else ""
+    return f"{held_words(held)}{since}, though no run of it is on record; it can start once that is free"
 
 
 def probation_words(probation: Probation, now: datetime, zone: tzinfo) -> str:
@@ -304,6 +315,7 @@ def run_json(run: Run, zone: tzinfo) -> dict[str, Any]:
         "input_tokens": run.usage.input_tokens,
         "output_tokens": run.usage.output_tokens,
         "session_id": run.usage.session_id,
+        "over_budget": run.over_budget,
     }
 
 

@@ -180,7 +180,7 @@ class Workspace:
         found, now = find_workspace(str(self.root), {}, PROJECT), datetime.now(UTC)
         catalog, db = app_with(found, load_settings(found, self.environment)).open(now)
         try:
-            views = [view.json() for view in task_views(db, catalog, now)]
+            views = [view.json() for view in task_views(db, catalog, now, found.locks)]
             rejected = [rejected_json(*each, UTC) for each in rejected_files(db, catalog)]
         finally:
             db.close()

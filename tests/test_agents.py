@@ -361,6 +361,67 @@ def test_what_is_over_the_budget_of_the_day_is_skipped_with_its_reason(workspace
     workspace.cli("run", "other", code=1 if where == "all" else 0)
 
 
+def test_a_run_over_its_budget_is_a_success_that_says_so_and_is_told_once_a_day(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    claude(workspace, total_cost_usd=0.75)
+    telegram.configure(workspace)
+    agent_task(workspace, "dear", budget_usd=0.5)
+    agent_task(workspace, "fair", budget_usd=0.75)
+    agent_task(workspace, "quiet", budget_usd=0.5, notify_on="never")
+    workspace.tick()
+    workspace.move_back("dear", "-2 hours")
+    workspace.tick()
+    runs = workspace.runs("dear")
+    assert [(run["status"], run["over_budget"], run["note"]) for run in runs] == [
+        ("success", True, "over_budget: $0.7500 of $0.5000")
+    ] * 2
+    (fair,) = workspace.runs("fair")
+    assert (fair["over_budget"], fair["note"]) == (False, None)
+    assert workspace.last_run("quiet")["over_budget"] and workspace.json("show", "dear")["failures"] == 0
+    (text,) = telegram.texts
+    assert "dear has cost more than its budget" in text and "$0.7500" in text and "$0.5000" in text
+    found = workspace.json("costs")
+    assert found["over_budget"] == 3
+    assert {cost["task_id"]: cost["over_budget"] for cost in found["costs"]} == {"dear": 2, "fair": 0, "quiet": 1}
+    assert "over_budget: $0.7500 of $0.5000" in workspace.cli("history", "dear").stdout
+    assert "3 runs over budget_usd" in workspace.cli("costs").stdout
+    workspace.sql("UPDATE alerts SET created_at = strftime('%Y-%m-%dT%H:%M:%fZ', created_at, '-1 day')")
+    workspace.move_back("dear", "-2 hours")
+    workspace.tick()
+    assert len(telegram.texts) == 2
+
+
+def test_the_attempts_of_a_run_go_over_its_budget_together(workspace: Workspace, telegram: Telegram) -> None:
+    first = f"[ ! -e again ] && touch again && cat <<'END' && exit 1\n{json.dumps(RESULT | {'is_error': True})}\nEND"
+    program(workspace, "claude", f"{first}\ncat <<'END'\n{json.dumps(RESULT | {'total_cost_usd': 0.2})}\nEND")
+    telegram.configure(workspace)
+    agent_task(workspace, budget_usd=0.4, retry=1)
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert (run["status"], run["attempts"], run["note"]) == ("success", 2, "over_budget: $0.4500 of $0.4000")
+    assert workspace.json("costs")["over_budget"] == 1 and len(telegram.texts) == 1
+
+
+def test_a_run_that_fails_for_its_budget_is_counted_and_not_told_of_twice(
+    workspace: Workspace, telegram: Telegram
+) -> None:
+    claude(workspace, code=1, subtype="error_max_budget_usd", result=None, total_cost_usd=0.75)
+    telegram.configure(workspace)
+    agent_task(workspace, budget_usd=0.5)
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert (run["status"], run["error_class"], run["over_budget"]) == ("failed", "budget", True)
+    assert len(telegram.texts) == 1 and workspace.json("costs")["over_budget"] == 1
+
+
+def test_a_retry_that_finds_nothing_left_does_not_hide_what_was_spent(workspace: Workspace) -> None:
+    claude(workspace, code=1, is_error=True, total_cost_usd=0.75)
+    agent_task(workspace, budget_usd=0.5, retry=1)
+    run = workspace.json("run", "job", code=1)
+    assert (run["attempts"], run["error_class"]) == (2, "budget") and run["note"] == "over_budget: $0.7500 of $0.5000"
+
+
 def test_costs_are_summed_by_task_and_day(workspace: Workspace) -> None:
     claude(workspace)
     workspace.config("budget_usd_per_day: 9\n")

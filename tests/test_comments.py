@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.comments import Action, Wish, plain_wish, understood, wish_from
+from lib.comments import Action, Wish, may_be_set, outcomes, plain_wish, understood, wish_from
 from lib.model import Comment
 from tests.helpers import Gate, Telegram, Workspace, kill
 from tests.test_agents import program, told
@@ -67,8 +67,6 @@ def test_commands_do_not_wait_for_other_words_and_a_pause_may_be_over() -> None:
         ({"action": "resume"}, None), ({"action": "dance"}, None), ({"action": None}, None), ({}, None),
         ({"action": "pause", "until": "soon"}, None), ({"action": "pause", "until": "2026-06-02T09:00:00"}, None),
         ({"action": "pause", "until": "2020-01-01T00:00:00Z"}, None), ({"action": "ask"}, None), ({"action": "modify"}, None),
-        ({"action": "modify", "env": {"PATH": "/evil"}}, None), ({"action": "modify", "env": {"LD_PRELOAD": "x"}}, None),
-        ({"action": "modify", "env": {"A B": "x"}}, None), ({"action": "modify", "env": {"A": ["x"]}}, None),
         ({"action": "modify", "env": ["A"]}, None), ({"action": "modify", "prompt": "be brief"}, None),
     ],
 )  # fmt: skip
@@ -77,6 +75,47 @@ def test_the_answer_of_an_agent_is_taken_only_if_it_can_be_acted_on(
 ) -> None:
     wish = wish_from(f"I think:\n```json\n{json.dumps(answer)}\n```", NOW, is_agent_task=False)
     assert (wish.action if wish else None) == action
+
+
+REFUSED = """
+    PATH path Path LD_PRELOAD LD_LIBRARY_PATH ld_audit DYLD_INSERT_LIBRARIES PYTHONPATH PYTHONSTARTUP PYTHONHOME PythonWarnings
+    BASH_ENV ENV IFS SHELL TICKDOWN_HOME TICKDOWN_RUN_ID TICKDOWN_HTTP_REQUEST tickdown_home TRACEPARENT TELEGRAM_BOT_TOKEN
+    BASH_FUNC_ls BASHOPTS SHELLOPTS PS4 PROMPT_COMMAND CDPATH GLOBIGNORE ZDOTDIR PERL5LIB PERL5OPT PERL5DB RUBYOPT RUBYLIB
+    NODE_OPTIONS NODE_PATH npm_config_script_shell GIT_SSH GIT_SSH_COMMAND GIT_EXEC_PATH GIT_CONFIG_COUNT git_dir SSH_ASKPASS
+    SUDO_ASKPASS CLAUDE_CONFIG_DIR CLAUDE_CODE_SESSION_ID ANTHROPIC_BASE_URL CODEX_HOME HOME XDG_CONFIG_HOME EDITOR VISUAL
+    GIT_EDITOR SYSTEMD_EDITOR PAGER MANPAGER BROWSER LESSOPEN JAVA_TOOL_OPTIONS _JAVA_OPTIONS CLASSPATH LUA_INIT PHPRC
+    GCONV_PATH GLIBC_TUNABLES HOSTALIASES http_proxy HTTPS_PROXY SSL_CERT_FILE REQUESTS_CA_BUNDLE OPENSSL_CONF MAKEFLAGS
+    PIP_INDEX_URL CARGO_HOME DOCKER_HOST KUBECONFIG
+"""
+TAKEN = (
+    "LIMIT DRY_RUN limit _x NODE_ENV PATHS OUTPUT_PATH GITHUB_BRANCH HOMEPAGE SHELLS LDAP_FILTER ENVIRONMENT TZ LANG"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "may_be"),
+    [
+        *((name, "x", False) for name in REFUSED.split()),
+        *((name, "x", True) for name in TAKEN.split()),
+        ("A", "", True), ("A", 5, True), ("A", 0.5, True), ("A", True, True), ("A", "x" * 4000, True), ("A" * 100, "x", True),
+        ("A", "x" * 4001, False), ("A", "x\0y", False), ("A", ["x"], False), ("A", None, False), ("A", {"b": 1}, False),
+        ("", "x", False), ("A B", "x", False), ("A=B", "x", False), ("A\0", "x", False), ("A\n", "x", False), ("1A", "x", False),
+        ("A" * 101, "x", False), ("BASH_FUNC_ls%%", "() { :; }", False), ("É", "x", False), ("ſhell", "x", False),
+    ],
+)  # fmt: skip
+def test_what_a_comment_may_set(name: str, value: object, may_be: bool) -> None:
+    assert may_be_set(name, value) == may_be
+    wish = wish_from(json.dumps({"action": "modify", "env": {name: value, "OTHER": "y"}}), NOW, is_agent_task=False)
+    assert wish is not None and wish.change is not None and wish.change.env["OTHER"] == "y"
+    assert (name in wish.change.env, wish.refused) == (may_be, () if may_be else (name,))
+
+
+def test_where_everything_is_refused_the_run_goes_on_unchanged_and_the_answer_says_so() -> None:
+    env = {"PATH": "/evil", "A\x1b[31m B": "x", **{f"LD_{number}": "x" for number in range(9)}}
+    wish = wish_from(json.dumps({"action": "modify", "env": env, "reason": "as asked"}), NOW, is_agent_task=False)
+    assert wish is not None and wish.starts and wish.change is None
+    ((_, answer),) = outcomes([said("with another path")], wish, UTC, NOW).items()
+    assert answer == "modify: as asked; refused, since no comment may set it: PATH, A B, LD_0, LD_1, LD_2 and 6 more"
 
 
 def test_words_may_be_added_to_the_prompt_of_an_agent_only() -> None:
@@ -280,6 +319,41 @@ def test_run_and_modify_start_it_once_with_what_was_asked_for(workspace: Workspa
     workspace.move_back("job", "-2 hours")
     workspace.tick()
     assert "limit none" in workspace.log_text(workspace.last_run("job"))
+
+
+def test_variables_that_no_comment_may_set_are_left_out_of_the_run_and_named_in_the_answer(
+    workspace: Workspace,
+) -> None:
+    asked = {"LIMIT": "5", "PATH": "/evil", "LD_PRELOAD": "/evil.so", "BASH_ENV": "/evil.sh"}
+    reader(workspace, {"action": "modify", "env": asked, "reason": "only five"})
+    workspace.task("job", "env", schedule="1h")
+    workspace.cli("comment", "job", "only five, with my own tools")
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert run["status"] == "success" and unread(workspace) == []
+    assert "LIMIT=5\n" in workspace.log_text(run) and "evil" not in workspace.log_text(run).partition("attempt 2")[2]
+    refusal = "modify: only five; refused, since no comment may set it: PATH, LD_PRELOAD, BASH_ENV"
+    assert (
+        workspace.json("comments", "job")[0]["answer"] == refusal and refusal in workspace.cli("comments", "job").stdout
+    )
+    assert "variables_refused" in workspace.scheduler_log()
+
+
+def test_what_was_asked_for_is_looked_at_again_when_an_interrupted_run_is_taken_over(workspace: Workspace) -> None:
+    gate = Gate(workspace)
+    reader(workspace, {"action": "modify", "env": {"LIMIT": "5"}})
+    workspace.task("job", f"env; [ -e ran ] || {{ touch ran; {gate.command}; }}", schedule="1h")
+    workspace.cli("comment", "job", "only five this time")
+    tick = workspace.start("tick")
+    gate.wait()
+    kill(tick.pid)
+    tick.communicate()
+    stored = json.dumps({"env": {"LIMIT": "7", "PYTHONPATH": "/evil", "A B": "x"}, "prompt": ""})
+    workspace.sql("UPDATE task_runs SET modification = ?", stored)  # by a version that knew other rules
+    workspace.tick()
+    run = workspace.last_run("job")
+    assert (run["status"], rungs(workspace)[-1]) == ("success", ("rerun", "success"))
+    assert "LIMIT=7\n" in workspace.log_text(run) and "evil" not in workspace.log_text(run)
 
 
 def test_an_agent_task_gets_the_words_added_to_its_prompt(workspace: Workspace) -> None:

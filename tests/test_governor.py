@@ -11,11 +11,23 @@ from hypothesis import strategies as st
 
 from lib.blackout import parse_blackout
 from lib.cron import occurrences
-from lib.governor import NextRun, Plan, Unrun, next_run, occurrence_key, plan, spread_catch_ups, start_time, state_of
+from lib.governor import (
+    NextRun,
+    Plan,
+    Unrun,
+    look_again,
+    next_run,
+    occurrence_key,
+    plan,
+    spread_catch_ups,
+    start_time,
+    state_of,
+)
 from lib.model import (
     CatchUp,
     DisabledReason,
     Facts,
+    Held,
     Hint,
     HintKind,
     Occurrence,
@@ -260,6 +272,28 @@ def test_an_interval_waits_for_its_own_end():
     running = facts(last=NOW - HOUR, last_end=NOW - 2 * HOUR, running=True)
     assert not plan(NOW, task("10m"), running, BOOT).does_something
     assert next_run(NOW, task("10m"), running, BOOT).at is None
+
+
+@pytest.mark.parametrize(
+    ("what", "known", "unrun", "waits"),
+    [
+        (task(), facts(last=NOON - 3 * HOUR), 3, []),
+        (task(catch_up=CatchUp.ALL), facts(last=NOON - 2 * HOUR), 0, [NOON - HOUR, NOON]),
+        (task("10m"), facts(last_end=NOON - HOUR), 0, [NOON - 50 * MINUTE]),
+        (task("10m"), facts(last_end=NOON - HOUR, deferred=NOON - 50 * MINUTE), 0, []),
+        (task("manual"), facts(retry_at=NOON, retry_follows="r1"), 0, [NOON]),
+    ],
+)
+def test_a_lock_that_a_stranger_holds_is_like_a_run_but_what_waits_leaves_a_row(what, known, unrun, waits):
+    due = plan(NOW, what, replace(known, held=Held("pid 1", NOON)), BOOT)
+    assert (due.starts, due.reason) == ((), SkipReason.ALREADY_RUNNING)
+    assert sum(one.count for one in due.unrun) == unrun and [one.at for one in due.waiting] == waits
+
+
+def test_a_lock_that_is_held_is_looked_at_when_a_run_would_have_timed_out_and_then_it_is_told():
+    known, what = facts(last=NOON), task(timeout=10 * MINUTE)
+    assert look_again(NOW, what, replace(known, held=Held("pid 1", NOON)), BOOT) == NOON + 10 * MINUTE
+    assert look_again(NOW, what, replace(known, held=Held("pid 1", NOON, told=True)), BOOT) == NOON + HOUR
 
 
 def test_what_waited_for_a_slot_is_not_late():

@@ -21,7 +21,7 @@ from lib.governor import (
     plan,
     without_expired,
 )
-from lib.model import CatchUp, Chained, ChainOn, Facts, Hint, HintKind, Occurrence, SkipReason, Source
+from lib.model import CatchUp, Chained, ChainOn, Facts, Held, Hint, HintKind, Occurrence, SkipReason, Source
 from lib.records import replace
 from lib.schedule import Interval, OneShot, parse_schedule
 from lib.task import Task
@@ -48,6 +48,7 @@ jitters = st.none() | st.integers(0, 300).map(lambda seconds: seconds * SECOND)
 catch_ups, chains = st.sampled_from(CatchUp), st.sampled_from([{}, {"b": ChainOn.SUCCESS}])
 yes_or_no, failure_counts, boots = st.booleans(), st.integers(0, 20), st.sampled_from([BOOT, "another"])
 maybe_chained = st.none() | st.builds(Chained, moments, st.just("r2"))
+maybe_held = st.none() | st.builds(Held, st.just("pid 1"), moments, st.booleans())
 
 
 @st.composite
@@ -85,8 +86,13 @@ def states(draw: st.DrawFn) -> Facts:
         "a", armed_at=armed, anchored_at=draw(maybe_moments), last_occurrence=draw(maybe_moments), last_end=draw(maybe_moments),
         boot_id=draw(boots), paused_until=draw(maybe_moments), failures=draw(failure_counts), deferred=draw(maybe_moments),
         retry_at=retry, retry_follows="r1" if retry else None, running=draw(yes_or_no), hints=draw(some_hints),
-        chained=draw(maybe_chained),
+        chained=draw(maybe_chained), held=draw(maybe_held),
     )  # fmt: skip
+
+
+@given(moments, tasks(), states())
+def test_nothing_starts_while_its_lock_is_held(now: datetime, task: Task, facts: Facts) -> None:
+    assert facts.held is None or not plan(now, task, facts, BOOT).starts
 
 
 def is_paused(facts: Facts, now: datetime) -> bool:

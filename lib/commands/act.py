@@ -22,7 +22,7 @@ from lib.errors import Exit, TickdownError
 from lib.execute import Execution
 from lib.governor import Plan, is_spent, state_of
 from lib.idle import Look
-from lib.lock import TaskLock, read_holder
+from lib.lock import TaskLock, look_at, read_holder
 from lib.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from lib.process import is_alive, stop_writing_to
 from lib.records import replace
@@ -214,7 +214,7 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
             return _already_done(db, screen, task, key, earlier)
-        raise _already_running(db, task)
+        raise _already_running(app, db, task)
     return _to_its_end(app, db, screen, task, execution)
 
 
@@ -225,7 +225,7 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     task = find_task(db, catalog, task_id)
     sync_catalog(db, catalog, now)
     if runs.running_runs(db, task.id):
-        raise _already_running(db, task)
+        raise _already_running(app, db, task)
     failed = runs.last_failed(db, task.id, or_missed=isinstance(task.schedule, OneShot))
     facts = tasks.facts(db, task.id)
     if failed is None or facts is None:
@@ -242,7 +242,7 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     anew = replace(facts, retries_used=0, transient_retries_used=0)  # a chain of its own begins
     execution = _begin(app, db, task, occurrence, anew, screen, now)
     if execution is None:
-        raise _already_running(db, task)
+        raise _already_running(app, db, task)
     return _to_its_end(app, db, screen, task, execution)
 
 
@@ -253,8 +253,8 @@ def _begin(
     """Lock and claim, whatever the slots; None if somebody else was faster."""
     context = app.context(db)
     lock = TaskLock(app.workspace.locks, task.id)
-    if not lock.acquire():
-        raise _already_running(db, task)
+    if not lock.acquire(context.owner):
+        raise _already_running(app, db, task)
     new = new_run(context, task, occurrence, now)
     if runs.claim(db, new, facts, now, limit=None) is not runs.Claim.WON:
         lock.release()
@@ -286,8 +286,12 @@ def _manual_occurrence(task: Task, key: str | None, now: datetime) -> Occurrence
     return Occurrence(task.id, now, Source.MANUAL, f"{task.id.lower()}@{name}", now)  # ids have no case
 
 
-def _already_running(db: Database, task: Task) -> TickdownError:
+def _already_running(app: App, db: Database, task: Task) -> TickdownError:
     current = runs.running_runs(db, task.id)
+    seen = look_at(app.workspace.locks, task.id) if not current else None
+    if seen is not None and not seen.is_claiming:
+        words = f"{task.id} can't start: its lock is held by {seen.words}, though no run of it is on record"
+        return TickdownError(words, Exit.ALREADY_RUNNING)
     since = (
         f", started {in_words(current[0].started_at, datetime.now(UTC))}" if current and current[0].started_at else ""
     )
@@ -407,7 +411,9 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
     running = runs.running_runs(db, task_id)
     if not running:
         task = find_task(db, catalog, task_id)
-        raise TickdownError(f"{task.id} is not running")
+        seen = look_at(app.workspace.locks, task.id)
+        held = f", as far as is on record; but its lock is held by {seen.words}" if seen is not None else ""
+        raise TickdownError(f"{task.id} is not running{held}")
     run_id = running[0].run_id
     runs.request_end(db, run_id, RunStatus.CANCELLED)
     current = runs.get_run(db, run_id)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from lib.agents import Agent, Format
-from lib.app import App, reject_past_dates
+from lib.app import App, held_now, reject_past_dates
 from lib.catalog import Catalog, TaskFile, find_files, load_file
 from lib.context import Context
 from lib.cron import Cron, notes_between
@@ -27,13 +27,13 @@ from lib.records import as_dict, record
 from lib.recover import dead_runs
 from lib.runners import CannotRun, Place, find_agent, working_folder
 from lib.schedule import OneShot
-from lib.store import costs, outbox, runs, ticks
+from lib.store import costs, outbox, runs, tasks, ticks
 from lib.store.database import Database, may_pass
 from lib.store.tickets import list_tickets
 from lib.task import Task
 from lib.terminal import one_line
 from lib.times import in_words
-from lib.views import Screen, usd
+from lib.views import Screen, locked_words, usd
 from lib.workspace import Workspace, fill, user_name
 from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
@@ -419,6 +419,10 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     dead = [run.task_id for run in dead_runs(context.db)]
     if dead:
         yield Finding("runs", False, f"supervisor died: {', '.join(dead)}; the next tick takes them over")
+    for facts in tasks.all_facts(context.db).values():
+        if (held := held_now(facts, context.workspace.locks).held) is not None:
+            words = locked_words(held, now, get_zone(context.settings.config.timezone))
+            yield Finding("lock", not held.told, f"{facts.task_id}: {words}", note=True)
     last = runs.last_runs(context.db)
     failing = [task.id for task in catalog.tasks if (run := last.get(task.id.lower())) and run.status in _UNWELL]
     if failing:

@@ -118,7 +118,7 @@ def _undo(context: Context, screen: Screen, task: Task, run: Run, rows: list[Hea
     if not any(row.status is HealStatus.KEPT for row in rows):
         raise TickdownError(f"nothing is left of the heals of run {run.run_id}: {rows[-1].status}")
     lock = TaskLock(context.workspace.locks, task.id)
-    if not lock.acquire():
+    if not lock.acquire(context.owner):
         raise TickdownError(f"{task.id} is running; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
     try:
         files = undo(context, run.run_id, now)

@@ -17,6 +17,7 @@ from lib.app import (
     facts_as_synced,
     find_run,
     find_task,
+    held_now,
     rejected_files,
     task_view,
     task_views,
@@ -46,6 +47,7 @@ from lib.views import (
     duration_ms,
     hint_json,
     hint_words,
+    locked_words,
     probation_words,
     rejected_json,
     rejected_row,
@@ -72,7 +74,7 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
     catalog, db = app.open(now)
     views = [
         view
-        for view in task_views(db, catalog, now)
+        for view in task_views(db, catalog, now, app.workspace.locks)
         if (tag is None or tag in view.task.tags) and (state is None or view.state == state)
     ]
     rejected = rejected_files(db, catalog) if tag is None and state in (None, TaskState.REJECTED) else []
@@ -133,6 +135,7 @@ def show(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = find_task(db, catalog, task_id)
     facts = facts_as_synced(db, catalog, now).get(task.id.lower())
+    facts = held_now(facts, app.workspace.locks) if facts is not None else None
     view = task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db))
     recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
     tickets = list_tickets(db, task.id)
@@ -183,6 +186,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: da
         ("schedule", f"{one_line(task.schedule.text)}: {reading(task.schedule)}" + _zone_text(task)),
         ("state", state),
         *([("now", cut_off_words(view.cut_off))] if view.cut_off is not None else []),
+        *([("now", locked_words(view.held, now, task.zone))] if view.held is not None else []),
         ("next run", view.next_text(now) + (f", {view.next_run.source}" if view.next_run.at else "")),
         ("runs", _indented(f"{task.run_as}: ", command_lines(task, redactor))),
         (
@@ -322,11 +326,13 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
     limit = app.settings.config.budget_usd_per_day
     if screen.as_json:
         document = {"since": iso(start, zone), "total_usd": total, "today_usd": today, "budget_usd_per_day": limit}
+        document["over_budget"] = sum(cost.over_budget for cost in found)
         screen.json(document | {"costs": [as_dict(cost) for cost in found]})
         return Exit.OK
+    over = sum(cost.over_budget for cost in found)
     if found:
         screen.table(
-            ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT"),
+            ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT", *(["OVER BUDGET"] if over else [])),
             [
                 [
                     cost.day,
@@ -335,12 +341,14 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
                     usd(cost.cost_usd),
                     str(cost.input_tokens),
                     str(cost.output_tokens),
+                    *([str(cost.over_budget) if cost.over_budget else "-"] if over else []),
                 ]
                 for cost in found
             ],
         )
     of = f" of {usd(limit)}" if limit is not None else ""
-    screen.line(f"{usd(total)} since {when(start, now, zone)}; {usd(today)}{of} today")
+    dear = f"; {over} run{'s' * (over != 1)} over budget_usd" if over else ""
+    screen.line(f"{usd(total)} since {when(start, now, zone)}; {usd(today)}{of} today{dear}")
     return Exit.OK
 
 

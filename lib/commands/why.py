@@ -12,7 +12,7 @@ from lib.catalog import Catalog
 from lib.chains import not_accepted
 from lib.comments import Action, Wish, understood
 from lib.context import Context
-from lib.deciding import decide
+from lib.deciding import by_its_lock, decide
 from lib.errors import Exit
 from lib.governor import Candidate, Forecast, Plan, back_off, forecast, is_over, is_spent, paused, state_of
 from lib.ladder import on_probation
@@ -36,6 +36,7 @@ from lib.views import (
     exactly,
     hint_json,
     hint_words,
+    locked_words,
     off_words,
     probation_words,
     run_json,
@@ -75,10 +76,11 @@ def why(app: App, screen: Screen, task_id: str) -> Exit:
     catalog, db = app.open(now)
     task = find_task(db, catalog, task_id)
     all_facts = facts_as_synced(db, catalog, now)
+    context = app.context(db)
     facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
+    facts = by_its_lock(context, facts, now)
     links = tasks.all_links(db).get(task.id.lower(), ())
     unread = comments.unread_of(db, task.id)
-    context = app.context(db)
     reader = reader_of(context, task) if unread else None
     last = runs.last_run_of(db, task.id)
     wishes = understood(unread, task.zone, now)
@@ -123,6 +125,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "reason": story.plan.reason,
         "now": _now_words(story),
         "cut_off": story.view.cut_off is not None,
+        "held_by": facts.held.by if facts.held is not None else None,
         "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
         "failures": facts.failures,
         "transient_since": iso(story.transient_since, zone),
@@ -200,7 +203,7 @@ def _decision_words(run: Run, story: _Story) -> str:
     times = f" ×{run.count}" if run.count > 1 else ""
     span = f", the last {when(run.last_scheduled_for, now, zone)}" if run.count > 1 else ""
     if run.status is RunStatus.SKIPPED:
-        words = next((words for reason, words in _SKIP_WORDS.items() if reason == run.reason), "")
+        words = run.note or next((words for reason, words in _SKIP_WORDS.items() if reason == run.reason), "")
         return f"{at}: skipped{times}, {run.reason}{f': {words}' if words else ''}{span}"
     if run.status is RunStatus.MISSED:
         them = "it" if run.count == 1 else "them"
@@ -236,13 +239,15 @@ def _now_words(story: _Story) -> str:
         return f"it is running{held}"
     if paused(now, facts):
         return f"paused, which ends {when(facts.paused_until, now, task.zone)}{held}"
+    if facts.held is not None:
+        return f"{locked_words(facts.held, now, task.zone)}{held}"
     blackout = covering(task.blackout, now, task.zone)
     dark = f", in the blackout {one_line(blackout.text)}" if blackout is not None else ""
     if decided.starts:
         start = decided.starts[0]
-        waited_for_a_slot = (
-            facts.deferred == start.at or any(one.at == start.at for one in facts.waiting)
-        ) and facts.missing_agent is None
+        last = story.decisions[-1].reason if story.decisions else None
+        has_waited = facts.deferred == start.at or any(one.at == start.at for one in facts.waiting)
+        waited_for_a_slot = has_waited and last == SkipReason.AT_CAPACITY
         if story.taken is not None or waited_for_a_slot:
             return f"due since {when(start.at, now, task.zone)}, and waits for {story.taken or 'a free slot'}{held}"
         if story.wish is not None and not story.wish[1].starts:

@@ -51,9 +51,14 @@ def add_alert_once_per(db: Database, period: timedelta, alert: Alert, now: datet
     return row is None
 
 
-def told_since(db: Database, kind: AlertKind, moment: datetime) -> bool:
-    """Whether there has been such an alert from then on, sent or not."""
-    found = db.one("SELECT 1 FROM alerts WHERE kind = ? AND created_at >= ? LIMIT 1", kind, to_store(moment))
+def told_since(db: Database, kind: AlertKind, moment: datetime, task_id: str | None = None) -> bool:
+    """Whether there has been such an alert (about this task) from then on, sent or not."""
+    found = db.one(
+        "SELECT 1 FROM alerts WHERE kind = ? AND created_at >= ? AND (?3 IS NULL OR task_id = ?3) LIMIT 1",
+        kind,
+        to_store(moment),
+        task_id,
+    )
     return found is not None
 
 

@@ -257,7 +257,7 @@ def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
 
 def write_off(
     db: Database, facts: Facts, plan: Plan, host: str, now: datetime, *, is_interval: bool = False,
-    next_boot_id: str | None = None, closing: DisabledReason | None = None,
+    next_boot_id: str | None = None, closing: DisabledReason | None = None, note: str | None = None,
 ) -> bool:  # fmt: skip
     """Occurrences that will not run, or not yet: a row with a count, shared by consecutive ones of the same reason. False if
     somebody else has decided about them meanwhile."""
@@ -268,40 +268,42 @@ def write_off(
             _answer_chain(connection, facts)
         elif not _settle(connection, facts, plan, now, is_interval, next_boot_id, closing):
             return False
-        _record_unrun(connection, facts, plan, plan.reason, host, now)
+        _record_unrun(connection, facts, plan, plan.reason, host, now, note)
     return True
 
 
 def _record_unrun(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime
-) -> None:
+    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    note: str | None = None,
+) -> None:  # fmt: skip
     """What waits has its own rows, before those of what will not run: only the latter are shared."""
     if plan.waiting or facts.waiting:
-        _set_waiting(connection, facts, plan, reason, host, now)
+        _set_waiting(connection, facts, plan, reason, host, now, note)
     for unrun in plan.unrun:
-        if unrun.status is RunStatus.SKIPPED and _extend_last_skip(connection, facts.task_id, unrun, now):
+        if unrun.status is RunStatus.SKIPPED and _extend_last_skip(connection, facts.task_id, unrun, now, note):
             continue
-        insert_unrun(connection, facts.task_id, unrun, plan.source, host, now)
+        insert_unrun(connection, facts.task_id, unrun, plan.source, host, now, note=note)
 
 
 def _set_waiting(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime
-) -> None:
+    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    note: str | None,
+) -> None:  # fmt: skip
     """From now on these wait. One that does no longer, and was not started, has its row already: the reason was to last."""
     kept = {one.at for one in plan.waiting} | {start.at for start in plan.starts[:1]}
     known = {one.at for one in facts.waiting}
     for at in sorted(known - kept):
         key = _waiting_key(facts.task_id, at)
         connection.execute("DELETE FROM waiting WHERE key = ?", (key,))
-        row = connection.execute("SELECT run_id, reason FROM task_runs WHERE key = ?", (key,)).fetchone()
+        row = connection.execute("SELECT run_id, reason, note FROM task_runs WHERE key = ?", (key,)).fetchone()
         over = Unrun(at, at, 1, RunStatus.SKIPPED, row["reason"]) if row is not None else None
-        if over is not None and _extend_last_skip(connection, facts.task_id, over, now, but=row["run_id"]):
+        if over is not None and _extend_last_skip(connection, facts.task_id, over, now, row["note"], but=row["run_id"]):
             connection.execute("DELETE FROM task_runs WHERE run_id = ?", (row["run_id"],))
     for one in plan.waiting:
         if one.at in known:
             continue
         key, waits = _waiting_key(facts.task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
-        insert_unrun(connection, facts.task_id, waits, one.source, host, now, key=key)
+        insert_unrun(connection, facts.task_id, waits, one.source, host, now, key=key, note=note)
         connection.execute(
             "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?)", (facts.task_id, to_store(one.at), one.source, key)
         )
@@ -326,7 +328,7 @@ def _settle(
     return settled.rowcount == 1
 
 
-def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime) -> None:
+def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime, note: str | None = None) -> None:
     """What is no occurrence of a cron line can't start now and stays due; each tick that it waits leaves a trace."""
     (waiting,), reason = plan.waiting, plan.reason
     at = waiting.at
@@ -335,25 +337,31 @@ def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime) -> N
         if tasks.facts(db, facts.task_id) != facts:
             return  # another tick has started it or noted this; the next one decides anew
         connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(at), facts.task_id))
-        if _extend_last_skip(connection, facts.task_id, waits, now):
+        if _extend_last_skip(connection, facts.task_id, waits, now, note):
             return
         key = f"{occurrence_key(facts.task_id, at)}+{reason}"
-        insert_unrun(connection, facts.task_id, waits, waiting.source, host, now, key=key)
+        insert_unrun(connection, facts.task_id, waits, waiting.source, host, now, key=key, note=note)
 
 
 def _extend_last_skip(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, now: datetime, *, but: str | None = None
+    connection: sqlite3.Connection,
+    task_id: str,
+    unrun: Unrun,
+    now: datetime,
+    note: str | None = None,
+    *,
+    but: str | None = None,
 ) -> bool:
     """Whether the last row of the task, `but` for that one and for what waits, is of the same reason: then it counts these too.
     Not if another occurrence lies between, which has a row of its own."""
     last = connection.execute(
-        "SELECT run_id, status, reason, last_scheduled_for FROM task_runs WHERE task_id = ? AND run_id IS NOT ? AND key NOT IN"
+        "SELECT run_id, status, reason, note, last_scheduled_for FROM task_runs WHERE task_id = ? AND run_id IS NOT ? AND key NOT IN"
         " (SELECT key FROM waiting WHERE task_id = ?) ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
         (task_id, but, task_id),
     ).fetchone()
-    if last is None or last["status"] != RunStatus.SKIPPED or last["reason"] != unrun.reason:
+    if last is None or last["status"] != RunStatus.SKIPPED or (last["reason"], last["note"]) != (unrun.reason, note):
         return False
-    if last["last_scheduled_for"] > to_store(unrun.first):
+    if but is not None and last["last_scheduled_for"] > to_store(unrun.first):
         return False
     between = connection.execute(
         "SELECT 1 FROM waiting WHERE task_id = ? AND occurrence > ? AND occurrence < ?",
@@ -370,15 +378,15 @@ def _extend_last_skip(
 
 def insert_unrun(
     connection: sqlite3.Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
-    key: str | None = None,
+    key: str | None = None, note: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
         "INSERT INTO task_runs (run_id, task_id, key, status, source, reason, recorded_at, scheduled_for,"
-        " last_scheduled_for, count, finished_at, host) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        " last_scheduled_for, count, finished_at, host, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
         " ON CONFLICT (key) DO UPDATE SET count = count + excluded.count, recorded_at = excluded.recorded_at,"
         " last_scheduled_for = excluded.last_scheduled_for",
         (new_run_id(now), task_id, key or f"{occurrence_key(task_id, unrun.first)}+{unrun.status}", unrun.status, source,
-         unrun.reason, to_store(now), to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host),
+         unrun.reason, to_store(now), to_store(unrun.first), to_store(unrun.last), unrun.count, to_store(now), host, note),
     )  # fmt: skip
 
 
@@ -475,6 +483,7 @@ class Ending:
     transient_retries_used: int = 0
     reason: SkipReason | None = None  # of a run that a comment kept from being one
     story: str | None = None  # what else is worth telling
+    over_budget: bool = False
 
 
 def finish_unremarkable(
@@ -511,10 +520,10 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
     outcome = ending.outcome
     ended = connection.execute(
         "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
-        " session_id = ?, result = ?, reason = ?, note = COALESCE(?, note) WHERE run_id = ? AND status = 'running'",
+        " session_id = ?, result = ?, reason = ?, note = COALESCE(?, note), over_budget = ? WHERE run_id = ? AND status = 'running'",
         (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
-         ending.run_id),
+         int(ending.over_budget), ending.run_id),
     )  # fmt: skip
     if ended.rowcount != 1:
         return False
@@ -764,6 +773,7 @@ def to_run(row: sqlite3.Row) -> Run:
         heartbeat_at=maybe_from_store(row["heartbeat_at"]),
         owner=owner,
         note=row["note"],
+        over_budget=bool(row["over_budget"]),
         usage=Usage(row["input_tokens"], row["output_tokens"], row["cost_usd"], row["session_id"], row["result"]),
         modification=Modification(**json.loads(row["modification"])) if row["modification"] else None,
     )

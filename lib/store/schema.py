@@ -369,4 +369,18 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX stoppages_by_end ON stoppages (until);
     """,
+    """
+    -- It has cost more than its task's `budget_usd`, as far as its agent tells.
+    ALTER TABLE task_runs ADD COLUMN over_budget INTEGER NOT NULL DEFAULT 0;
+    """,
+    """
+    -- Who holds the lock of a task though no run of it is on record, since when that is known, and whether people are told.
+    ALTER TABLE tasks ADD COLUMN held_by TEXT;
+    ALTER TABLE tasks ADD COLUMN held_since TEXT;
+    ALTER TABLE tasks ADD COLUMN held_told INTEGER NOT NULL DEFAULT 0;
+    CREATE TRIGGER lock_changed AFTER UPDATE OF held_by, held_told ON tasks
+    BEGIN
+        UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
+    END;
+    """,
 )

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from lib.catalog import Catalog, TaskFile
 from lib.governor import look_again
 from lib.instants import from_store, maybe_from_store, to_store
-from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Hint, HintKind, Probation, Source, Waiting
+from lib.model import Alert, Chained, ChainOn, DisabledReason, Facts, Held, Hint, HintKind, Probation, Source, Waiting
 from lib.process import by_two
 from lib.records import record
 from lib.schedule import Manual, OneShot
@@ -285,6 +285,28 @@ def agent_found(db: Database, task_id: str) -> None:
         connection.execute("UPDATE tasks SET missing_agent = NULL WHERE id = ?", (task_id,))
 
 
+def lock_held(db: Database, task_id: str, by: str, now: datetime) -> None:
+    """Noticed for the first time, or still: it counts from when it was noticed, whoever is found to hold it."""
+    with db.transaction() as connection:
+        connection.execute(
+            "UPDATE tasks SET held_by = ?, held_since = COALESCE(held_since, ?) WHERE id = ?",
+            (by, to_store(now), task_id),
+        )
+
+
+def lock_held_long(db: Database, task_id: str, alert: Alert, now: datetime) -> None:
+    """Told once, until the lock has been free."""
+    with db.transaction() as connection:
+        changed = connection.execute("UPDATE tasks SET held_told = 1 WHERE id = ? AND NOT held_told", (task_id,))
+        if changed.rowcount == 1:
+            add_alert(connection, alert, now)
+
+
+def lock_free(db: Database, task_id: str) -> None:
+    with db.transaction() as connection:
+        connection.execute("UPDATE tasks SET held_by = NULL, held_since = NULL, held_told = 0 WHERE id = ?", (task_id,))
+
+
 def closing_written(db: Database, task_id: str) -> None:
     """The file says so now; from here on the file alone decides."""
     with db.transaction() as connection:
@@ -328,7 +350,8 @@ def clock_set_back(db: Database, now: datetime) -> None:
     stamp = {"now": to_store(now)}
     with db.transaction() as connection:
         for table, column in (
-            ("tasks", "last_end"), ("tasks", "armed_at"), ("tasks", "first_seen"), ("chains", "ended_at"),
+            ("tasks", "last_end"), ("tasks", "armed_at"), ("tasks", "first_seen"), ("tasks", "held_since"),
+            ("chains", "ended_at"),
         ):  # fmt: skip
             connection.execute(f"UPDATE {table} SET {column} = :now WHERE {column} > :now", stamp)
         # It is to last no longer than was asked for.
@@ -398,7 +421,7 @@ def remembered(db: Database) -> dict[str, Remembered]:
 _COLUMNS = (
     "id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident, incident_since,"
     " incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used, missing_agent, revision,"
-    " probation_run, probation_left, probation_until"
+    " held_by, held_since, held_told, probation_run, probation_left, probation_until"
 )
 _SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) FROM tasks"
 
@@ -407,7 +430,7 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
     (
         task_id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident,
         incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used,
-        missing_agent, revision, *probation, running,
+        missing_agent, revision, held_by, held_since, held_told, *probation, running,
     ) = row  # fmt: skip
     return Facts(
         task_id=task_id,
@@ -432,6 +455,7 @@ def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row]
         transient_retries_used=transient_retries_used,
         running=bool(running),
         missing_agent=missing_agent,
+        held=Held(held_by, from_store(held_since), bool(held_told)) if held_by is not None else None,
         probation=_probation(*probation),
         hints=tuple(map(_hint, hints)),
         chained=_chained(chains),
