@@ -11,7 +11,7 @@ from pathlib import Path
 from lib.catalog import Catalog, TaskFile, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
 from lib.config import Settings, load_settings, remember
 from lib.context import Context
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.governor import next_run, state_of
 from lib.idle import Look, fingerprint, read_shortcut, shortcut_path
 from lib.log import Log
@@ -55,7 +55,7 @@ class App:
         try:
             make_private_dir(self.workspace.state)
         except OSError as error:
-            raise TickdownError(f"the folder {self.workspace.state} can't be used: {error.strerror}") from None
+            raise TickdownError(f"the folder {self.workspace.state} can't be used: {explained(error)}") from None
         return Database(self.database_path())
 
     def context(self, db: Database) -> Context:

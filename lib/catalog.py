@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lib.chains import chain_problems
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.idle import is_complete
 from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
@@ -295,7 +295,7 @@ def scan_tasks(workspace: Workspace) -> list[tuple[str, str]]:
     except FileNotFoundError:
         raise TickdownError(f"{workspace.tasks}: no such folder") from None
     except OSError as error:
-        raise TickdownError(f"{workspace.tasks}: can't be read: {error.strerror}") from None
+        raise TickdownError(f"{workspace.tasks}: can't be read: {explained(error)}") from None
 
 
 def find_files(folder: Path) -> Iterator[Path]:
@@ -303,7 +303,7 @@ def find_files(folder: Path) -> Iterator[Path]:
     try:
         found = sorted(path for path, _ in scan(str(folder)))
     except OSError as error:
-        raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
+        raise TickdownError(f"{folder}: can't be read: {explained(error)}") from None
     return map(Path, found)
 
 
@@ -366,7 +366,7 @@ class FileReader:
                     raise UnsafeFile(_LEAVES) from None
                 return read_checked(real, owners, self._root)
         except OSError as error:
-            raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
+            raise UnsafeFile(f"can't be read: {explained(error)}", may_pass=may_pass(error)) from None
         except RuntimeError as error:  # links in a circle
             raise UnsafeFile(f"can't be read: {error}") from None
 

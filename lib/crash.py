@@ -14,7 +14,7 @@ from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
 from lib.deliver import complain, deliver, send_unrecorded
-from lib.errors import Exit, TickdownError, way_out
+from lib.errors import Exit, Lacking, TickdownError
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.store import outbox
@@ -69,8 +69,7 @@ def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     """What the machine lacks, and what to do about it; None if the error is of another kind."""
     if may_pass(error):
         return TickdownError(f"the database {app.database_path()} can't be used: {with_way_out(error)}")
-    advice = way_out(error)
-    return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+    return Lacking.by(error)
 
 
 def with_way_out(error: Exception) -> str:

@@ -31,10 +31,10 @@ class Pinger:
             thread.join(timeout=sum(TIMEOUT))
 
     def _get(self, url: str) -> None:
-        import requests
-
         unread = {"response": leave_redirect_unread}  # what it answers is not read either: it may have no end
         try:
+            import requests
+
             # `rid` tells the watcher which start belongs to which end, since ticks overlap.
             requests.get(url, params={"rid": self.tick_id}, timeout=TIMEOUT, stream=True, hooks=unread).close()
         except Exception as error:  # what a broken server can provoke has no end

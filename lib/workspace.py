@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.records import record
 
 PRIVATE_DIR = 0o700
@@ -180,7 +180,7 @@ def read_checked(path: Path | str, owners: set[int], home: Path | str, *, follow
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             raise IsALink from None
-        raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
+        raise UnsafeFile(f"can't be read: {explained(error)}", may_pass=may_pass(error)) from None
     if len(content) > MAX_BYTES:
         raise UnsafeFile(f"is over {MAX_BYTES} bytes (256 KiB)")
     if b"\0" in content:

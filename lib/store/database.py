@@ -34,8 +34,12 @@ class Database:
         self._turns: int | None = None
         self.connection = sqlite3.connect(":memory:", isolation_level=None) if path is None else self._open(path)
         self.connection.row_factory = sqlite3.Row
-        with damage_noticed(self.path):
-            self._prepare()
+        try:
+            with damage_noticed(self.path):
+                self._prepare()
+        except BaseException:
+            self.connection.close()  # its descriptors may be the last ones
+            raise
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
@@ -66,7 +70,6 @@ class Database:
         self.connection.execute("PRAGMA temp_store = MEMORY")
         version = self._version()
         if version > len(MIGRATIONS):
-            self.connection.close()
             raise TickdownError(
                 f"the database {self.path} is from a newer version (schema {version}; this one knows "
                 f"{len(MIGRATIONS)}); update Tickdown, nothing was changed"
