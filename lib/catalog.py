@@ -20,7 +20,7 @@ from lib.scan import UNTRUSTED, is_unusable, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.terminal import one_line
-from lib.workspace import IsALink, UnsafeFile, Workspace, may_pass, read_checked, variables_in
+from lib.workspace import IsALink, UnsafeFile, Workspace, line_of, may_pass, read_checked, variables_in
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
@@ -335,12 +335,11 @@ class FileReader:
             content = self._content(path)
         except UnsafeFile as error:
             kept = UNTRUSTED if error.may_pass and not is_unusable(stamp) else stamp
-            return TaskFile(shown, kept, _digest(str(error).encode()), problems=(Problem(1, "", str(error)),))
+            return TaskFile(shown, kept, _digest(str(error).encode()), problems=(Problem(error.line, "", str(error)),))
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            problem = Problem(line, "", f"not valid UTF-8 (byte {error.start})")
+            problem = Problem(line_of(error.object, error.start), "", f"not valid UTF-8 (byte {error.start})")
             return TaskFile(shown, stamp, _digest(content), problems=(problem,))
         task, problems, task_id = parse_task(text, shown, self._known)
         return TaskFile(
