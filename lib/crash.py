@@ -18,7 +18,7 @@ from lib.errors import Exit, Lacking, TickdownError
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.store import outbox
-from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
+from lib.store.database import DamagedDatabase, Database, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.terminal import printable
 from lib.workspace import Workspace, make_dir, private_opener
@@ -123,7 +123,7 @@ def replace_and_report(app: App, error: str) -> Exit:
     if aside is None:
         print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
         return Exit.FAILED
-    db = app.database()
+    db = Database(path)
     sync_catalog(db, app.catalog(db), now, rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)

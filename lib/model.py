@@ -177,6 +177,7 @@ class AlertKind(StrEnum):
     CRASH = "crash"
     STOPPED = "stopped"
     DAMAGED = "damaged"
+    LOST = "lost"
 
 
 class AlertStatus(StrEnum):

@@ -52,7 +52,7 @@ RECORDED_WITHIN = 15.0
 
 def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool, look: Look | None) -> Exit:
     if is_dry_run:
-        now, db = datetime.now(UTC), app.database() if app.database_path().exists() else Database(None)
+        now, db = datetime.now(UTC), app.database_to_look_at()
         report = dry_run(app.context(db), reject_past_dates(app.catalog(db), db, now), now)
         _show_decisions(app, screen, report)
         return report.exit_code
