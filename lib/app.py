@@ -11,17 +11,17 @@ from pathlib import Path
 from lib.catalog import Catalog, TaskFile, catalog_of, past_dates, scan_tasks, unknown_id, without_past_dates
 from lib.config import Settings, load_settings, remember
 from lib.context import Context
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.governor import next_run, state_of
 from lib.idle import Look, fingerprint, read_shortcut, shortcut_path
 from lib.lock import is_held
 from lib.log import Log
-from lib.model import ErrorClass, Facts, Run, RunStatus
+from lib.model import Alert, ErrorClass, Facts, Run, RunStatus
 from lib.process import boot_id, this_process
 from lib.records import record, replace
 from lib.redact import Redactor, secrets_in
-from lib.store import files, runs, tasks, ticks
-from lib.store.database import Database
+from lib.store import files, outbox, runs, tasks, ticks
+from lib.store.database import Database, has_content
 from lib.task import Task
 from lib.terminal import one_line
 from lib.views import TaskView
@@ -56,11 +56,40 @@ class App:
         try:
             make_private_dir(self.workspace.state)
         except OSError as error:
-            raise TickdownError(f"the folder {self.workspace.state} can't be used: {error.strerror}") from None
-        return Database(self.database_path())
+            raise TickdownError(f"the folder {self.workspace.state} can't be used: {explained(error)}") from None
+        return Database(self.database_path(), None if self._has_database else self._database_before())
+
+    def database_to_look_at(self) -> Database:
+        """Where there is none yet, none is made."""
+        return self.database() if self._has_database else Database(None, self._database_before())
+
+    @property
+    def _has_database(self) -> bool:
+        try:
+            return has_content(self.database_path())
+        except OSError:
+            return True  # whoever opens it says what is wrong
+
+    def _database_before(self) -> str | None:
+        """What was there before a database that is new: the path of another one that is still there, nothing if it is gone,
+        None if there was none. Told by what ticks and runs leave beside it."""
+        try:
+            used = read_shortcut(str(self.workspace.root))[0]
+        except (OSError, ValueError, IndexError):
+            used = ""
+        if used and used != str(self.database_path()) and os.path.exists(used):
+            return used
+        return "" if used or _is_in_use(self.workspace.logs / "runs") else None
 
     def context(self, db: Database) -> Context:
         return Context(self.workspace, self.settings, db, self.redactor, self.log, this_process())
+
+
+def _is_in_use(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
 
 
 def make_app(workspace: Workspace) -> App:
@@ -106,7 +135,6 @@ def refresh(context: Context, now: datetime, look: Look | None = None) -> Catalo
 
 def _report_broken_files(db: Database, catalog: Catalog, now: datetime) -> None:
     from lib import messages
-    from lib.store import outbox
 
     broken = [(file.path, file.digest, messages.broken_file_alert(file.path, file.errors)) for file in catalog.rejected]
     outbox.report_broken_files(db, broken, now)
@@ -141,15 +169,28 @@ def sync_catalog(
     db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False, seen_to: bool = False
 ) -> None:
     """Let the store know the task files as they are; with duplicates nobody knows which is meant. Unless somebody sees to
-    what is broken in them (`seen_to`), the next tick is not to take them for known."""
+    what is broken in them (`seen_to`), the next tick is not to take them for known. The first time after another database was
+    lost, that is told; unless whoever calls does it himself (`rebuilt`)."""
     if catalog.duplicates or (catalog.made_from == catalog.remembered and not (catalog.read or catalog.removed)):
         return
     with db.transaction() as connection:
         files.write(connection, catalog.read, catalog.removed)
+        before = ticks.replaces(db)
+        if before is not None and before[1] is None:
+            ticks.known_from_now_on(connection, now)
+            if not rebuilt:
+                outbox.add_alert(connection, _about_the_one_before(str(db.path), before[0]), now)
+            rebuilt = True
         tasks.sync(connection, catalog, now, boot_id(), rebuilt=rebuilt)
         # If somebody has written another one meanwhile, theirs may be the newer: then neither is taken for complete.
         complete = seen_to and ticks.remembered_catalogue(db) == catalog.remembered
         ticks.remember_catalogue(connection, catalog.made_from if complete else catalog.made_from.partition(" ")[0])
+
+
+def _about_the_one_before(path: str, before: str) -> Alert:
+    from lib import messages
+
+    return messages.other_database_alert(path, before) if before else messages.lost_alert(path)
 
 
 def facts_as_synced(db: Database, catalog: Catalog, now: datetime) -> dict[str, Facts]:

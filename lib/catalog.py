@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from lib.chains import chain_problems
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.idle import is_complete
 from lib.near import nearest
 from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
@@ -20,7 +20,7 @@ from lib.scan import UNTRUSTED, is_unusable, scan
 from lib.schedule import OneShot
 from lib.task import Surroundings, Task, parse_task
 from lib.terminal import one_line
-from lib.workspace import IsALink, UnsafeFile, Workspace, may_pass, read_checked, variables_in
+from lib.workspace import IsALink, UnsafeFile, Workspace, line_of, may_pass, read_checked, variables_in
 from lib.yamltree import Problem
 
 _LEAVES = "is, or lies behind, a link that leaves the workspace; put the file itself here"
@@ -295,7 +295,7 @@ def scan_tasks(workspace: Workspace) -> list[tuple[str, str]]:
     except FileNotFoundError:
         raise TickdownError(f"{workspace.tasks}: no such folder") from None
     except OSError as error:
-        raise TickdownError(f"{workspace.tasks}: can't be read: {error.strerror}") from None
+        raise TickdownError(f"{workspace.tasks}: can't be read: {explained(error)}") from None
 
 
 def find_files(folder: Path) -> Iterator[Path]:
@@ -303,7 +303,7 @@ def find_files(folder: Path) -> Iterator[Path]:
     try:
         found = sorted(path for path, _ in scan(str(folder)))
     except OSError as error:
-        raise TickdownError(f"{folder}: can't be read: {error.strerror}") from None
+        raise TickdownError(f"{folder}: can't be read: {explained(error)}") from None
     return map(Path, found)
 
 
@@ -335,12 +335,11 @@ class FileReader:
             content = self._content(path)
         except UnsafeFile as error:
             kept = UNTRUSTED if error.may_pass and not is_unusable(stamp) else stamp
-            return TaskFile(shown, kept, _digest(str(error).encode()), problems=(Problem(1, "", str(error)),))
+            return TaskFile(shown, kept, _digest(str(error).encode()), problems=(Problem(error.line, "", str(error)),))
         try:
             text = content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            line = content.count(b"\n", 0, error.start) + 1
-            problem = Problem(line, "", f"not valid UTF-8 (byte {error.start})")
+            problem = Problem(line_of(error.object, error.start), "", f"not valid UTF-8 (byte {error.start})")
             return TaskFile(shown, stamp, _digest(content), problems=(problem,))
         task, problems, task_id = parse_task(text, shown, self._known)
         return TaskFile(
@@ -366,7 +365,7 @@ class FileReader:
                     raise UnsafeFile(_LEAVES) from None
                 return read_checked(real, owners, self._root)
         except OSError as error:
-            raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
+            raise UnsafeFile(f"can't be read: {explained(error)}", may_pass=may_pass(error)) from None
         except RuntimeError as error:  # links in a circle
             raise UnsafeFile(f"can't be read: {error}") from None
 

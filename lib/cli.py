@@ -6,12 +6,14 @@ import gc
 import io
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, Lacking, TickdownError, explained
 
 if TYPE_CHECKING:
     from lib.app import App
@@ -24,6 +26,9 @@ PROJECT = Path(os.path.abspath(__file__)).parent.parent
 PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
 # What changes nothing.
 LOOKING = ("list", "history", "show", "why", "next", "simulate", "logs", "validate", "doctor", "costs", "comments")
+# The database with its companions, the log, a module to be loaded, a connection with what resolves its name.
+LAST_WORDS = 12
+AT_LEAST = LAST_WORDS + 12  # to read the files and to look after a run
 
 
 def _see_to_the_streams() -> None:
@@ -62,6 +67,21 @@ def _with_our_own_python(error: ModuleNotFoundError) -> int:
 def main(argv: list[str] | None = None, look: Look | None = None) -> int:
     # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
     gc.set_threshold(100_000, 50, 50)
+    try:
+        return _main(argv, look)
+    except (OSError, ImportError) as error:
+        lacking = Lacking.by(error)
+        if lacking is None:
+            raise
+        # It could not even be told in the usual way. This needs nothing that is not there already.
+        try:
+            print(f"scheduler.py: {lacking}", file=sys.stderr, flush=True)
+        except OSError:
+            pass
+        return int(lacking.code)
+
+
+def _main(argv: list[str] | None, look: Look | None) -> int:
     _see_to_the_streams()
     _keep_to_ourselves()
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
@@ -136,13 +156,38 @@ def _arguments(argv: list[str]) -> SimpleNamespace:
 
 
 def dispatch(arguments: SimpleNamespace, look: Look | None) -> Exit:
-    from lib import commands as do
-    from lib.process import descends_from_one_with
-    from lib.views import Screen
     from lib.workspace import find_workspace
 
     workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, PROJECT)
     arguments.found_workspace = workspace
+    with _kept_for_last_words():
+        return _carry_out(arguments, workspace, look)
+
+
+@contextmanager
+def _kept_for_last_words() -> Iterator[None]:
+    """Descriptors that are free again by the time somebody has to be told what went wrong, even if there are no others.
+    Where there are too few to get anywhere, nothing is begun."""
+    kept: list[int] = []
+    try:
+        try:
+            while len(kept) < AT_LEAST:
+                kept.append(os.open("/", os.O_PATH))
+        except OSError as error:
+            raise Lacking(f"fewer than {AT_LEAST} files can be opened: {explained(error)}") from None
+        while len(kept) > LAST_WORDS:
+            os.close(kept.pop())
+        yield
+    finally:
+        for descriptor in kept:
+            os.close(descriptor)
+
+
+def _carry_out(arguments: SimpleNamespace, workspace: Workspace, look: Look | None) -> Exit:
+    from lib import commands as do
+    from lib.process import descends_from_one_with
+    from lib.views import Screen
+
     if arguments.command not in LOOKING and descends_from_one_with("TICKDOWN_HEALING"):
         raise TickdownError(f"{arguments.command} is not for a healer; edit the files you were given", Exit.USAGE)
     app, problems = _settled(workspace, arguments.command)

@@ -123,7 +123,7 @@ def load_settings(workspace: Workspace, process_environment: Mapping[str, str]) 
     seen = outside(str(workspace.root))
     env_text = _text_of(workspace.env_file, lines)
     from_file, env_problems = parse_env(env_text)
-    lines += [f".env:{number}: {message}" for number, message in env_problems]
+    lines += [problem.at(".env") for problem in first_few([Problem(line, "", said) for line, said in env_problems])]
     environment = {**from_file, **process_environment}
     text = _text_of(workspace.config_file, lines)
     tree = _remembered(workspace, text) if text.strip() else None
@@ -141,7 +141,7 @@ def _text_of(path: Path, lines: list[str]) -> str:
     try:
         return read_settings_file(path)
     except UnsafeFile as error:
-        lines.append(f"{path.name}:1: {error}")
+        lines.append(f"{path.name}:{error.line}: {error}")
         return ""
 
 
@@ -282,7 +282,9 @@ def _notify(fields: Fields, environment: Mapping[str, str]) -> Notify:
         destinations[name] = _destination(one, environment)
     default = notify.text("default") or None
     if default is not None and default not in destinations:
-        notify.refuse("default", f"{default!r} is not one of notify.destinations ({', '.join(destinations) or 'none'})")
+        notify.refuse(
+            "default", f"{default[:80]!r} is not one of notify.destinations ({', '.join(destinations) or 'none'})"
+        )
         default = None
     return Notify(
         token=token.strip(),
@@ -365,6 +367,6 @@ def _words(node: Node) -> tuple[str, ...]:
 def _healer(fields: Fields, agents: Mapping[str, Agent]) -> str | None:
     name = fields.text("healer") or None
     if name is not None and name not in agents:
-        fields.refuse("healer", f"{name!r} is no agent{suggestion(name, agents)}; {', '.join(agents)}")
+        fields.refuse("healer", f"{name[:80]!r} is no agent{suggestion(name, agents)}; {', '.join(agents)}")
         return None
     return name

@@ -15,12 +15,12 @@ from lib import messages
 from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
 from lib.deliver import complain, deliver, send_unrecorded
-from lib.errors import Exit, TickdownError, way_out
+from lib.errors import Exit, Lacking, TickdownError
 from lib.model import Alert, Ticket
 from lib.ping import Pinger
 from lib.process import this_process
 from lib.store import outbox
-from lib.store.database import DamagedDatabase, is_damage, may_pass, replace_damaged
+from lib.store.database import DamagedDatabase, Database, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.terminal import printable
 from lib.workspace import Workspace, make_dir, private_opener
@@ -71,8 +71,7 @@ def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     """What the machine lacks, and what to do about it; None if the error is of another kind."""
     if may_pass(error):
         return TickdownError(f"the database {app.database_path()} can't be used: {with_way_out(error)}")
-    advice = way_out(error)
-    return TickdownError(f"the machine lacks something: {error}; {advice}") if advice else None
+    return Lacking.by(error)
 
 
 def with_way_out(error: Exception) -> str:
@@ -134,7 +133,7 @@ def _replace(app: App, path: Path, error: str, now: datetime) -> Exit:
     if aside is None:
         print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
         return Exit.FAILED
-    db = app.database()
+    db = Database(path)
     sync_catalog(db, app.catalog(db), now, rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)

@@ -92,7 +92,7 @@ def send_unrecorded(
         try:
             if send is not None:
                 send(message, redactor)
-        except SendError as error:
+        except (SendError, OSError) as error:  # there may be nothing left to send it with
             log.warning("alert_not_sent", error=redactor.text(str(error)))
 
 

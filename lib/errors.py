@@ -34,7 +34,15 @@ _LACKING = {
 
 def way_out(error: BaseException) -> str | None:
     """What to do about something that the machine lacks; None if the error is of another kind."""
+    if isinstance(error, ImportError) and "Too many open files" in str(error):  # said in words only
+        return _LACKING[errno.EMFILE]
     return _LACKING.get(error.errno or 0) if isinstance(error, OSError) else None
+
+
+def explained(error: OSError) -> str:
+    """What the system says, and what to do about it if the machine lacks something."""
+    said, advice = error.strerror or str(error), way_out(error)
+    return f"{said}; {advice}" if advice else said
 
 
 class TickdownError(Exception):
@@ -47,3 +55,9 @@ class TickdownError(Exception):
 
 class Lacking(TickdownError):
     """The machine lacks something that it will have again: room, descriptors, processes."""
+
+    @classmethod
+    def by(cls, error: BaseException) -> Lacking | None:
+        """None if the error is of another kind."""
+        advice = way_out(error)
+        return cls(f"the machine lacks something: {error}; {advice}") if advice else None

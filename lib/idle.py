@@ -98,22 +98,27 @@ def _look(root: str) -> tuple[bool, Look | None]:
         return False, None
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
-    known = _what_to_find(connection, now)
-    if known is None or not is_complete(known):
-        connection.close()
-        return False, None
-    of_basis = basis(outside(root), variables)
-    look = Look(root, now, known)
-    made = fingerprint(of_basis, look.found)
-    if made != known:
-        connection.close()
-        return False, look if made is not None else None  # what was changed this very moment can be trusted in the next
-    # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
-    connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("BEGIN IMMEDIATE")
-    pulse.beat(connection, to_store(now), host_name(), os.getpid())
-    pulse.snapshot(connection, to_store(now), host_name(), 0, *machine_load())
-    connection.execute("COMMIT")
+    try:
+        known = _what_to_find(connection, now)
+        if known is None or not is_complete(known):
+            connection.close()
+            return False, None
+        of_basis = basis(outside(root), variables)
+        look = Look(root, now, known)
+        made = fingerprint(of_basis, look.found)
+        if made != known:
+            connection.close()
+            # What was changed this very moment can be trusted in the next.
+            return False, look if made is not None else None
+        # In WAL mode this commit is not synced: a power cut may cost the last heartbeats, and nothing else.
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        pulse.beat(connection, to_store(now), host_name(), os.getpid())
+        pulse.snapshot(connection, to_store(now), host_name(), 0, *machine_load())
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()  # nobody else would, it is part of a cycle; and its descriptors may be the last ones
+        raise
     if sys.stdout.isatty():
         print("tick: nothing due", flush=True)
     return True, None

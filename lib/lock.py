@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lib.errors import Lacking, TickdownError
+from lib.errors import Lacking, TickdownError, explained
 from lib.instants import from_store, to_store
 from lib.model import Owner
 from lib.process import boot_id, host_name, is_alive, lock_holder, process_name
@@ -86,7 +86,7 @@ class TaskLock:
         except OSError as error:
             # A link in its place is an attack or a mistake; anything else is about the disk, and passes.
             kind = TickdownError if error.errno == errno.ELOOP else Lacking
-            raise kind(f"the lock {self.path} can't be opened: {error.strerror}") from None
+            raise kind(f"the lock {self.path} can't be opened: {explained(error)}") from None
         try:
             locked = lock_descriptor(descriptor, blocking=False)
         except BaseException:

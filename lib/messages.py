@@ -347,6 +347,28 @@ def damaged_alert(path: str, aside: str) -> Alert:
     )
 
 
+_ANEW = "history, pauses, hints and counters begin anew. Every task waits for its next occurrence."
+
+
+def lost_alert(path: str) -> Alert:
+    return Alert(
+        kind=AlertKind.LOST,
+        title="the database is gone",
+        body=f"{path} was deleted or emptied, and a new one was made in its place: {_ANEW} To go on from a copy, see README "
+        "(When a task fails).",
+        forced=True,
+    )
+
+
+def other_database_alert(path: str, before: str) -> Alert:
+    return Alert(
+        kind=AlertKind.LOST,
+        title="another database is used",
+        body=f"{path} is new: {_ANEW} What was known until now is still in {before}; `database:` in config.yaml says which "
+        "one is used.",
+    )
+
+
 def not_edited_alert(task: Task, reason: DisabledReason, error: str) -> Alert:
     state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else reason.value
     return Alert(

@@ -191,6 +191,7 @@ class AlertKind(StrEnum):
     CRASH = "crash"
     STOPPED = "stopped"
     DAMAGED = "damaged"
+    LOST = "lost"
 
 
 class AlertStatus(StrEnum):

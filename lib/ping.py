@@ -47,10 +47,10 @@ class Pinger:
             self._get(url)
 
     def _get(self, url: str) -> None:
-        import requests
-
         unread = {"response": leave_redirect_unread}  # what it answers is not read either: it may have no end
         try:
+            import requests
+
             # `rid` tells the watcher which start belongs to which end, since ticks overlap.
             with requests.get(
                 url, params={"rid": _rid(self.tick)}, timeout=TIMEOUT, stream=True, hooks=unread

@@ -23,7 +23,7 @@ from lib.agents import (
     call,
 )
 from lib.config import Settings
-from lib.errors import way_out
+from lib.errors import explained, way_out
 from lib.http_call import REQUEST_VARIABLE
 from lib.model import Modification
 from lib.process import Child
@@ -189,7 +189,7 @@ def _write_shim(folder: Path, config_dir: str) -> None:
         make_private_dir(folder)
         replace_file(path, text.encode(), PRIVATE_DIR)
     except OSError as error:
-        raise CannotRun(f"{path}: can't be written: {error.strerror}", lacking=way_out(error) is not None) from None
+        raise CannotRun(f"{path}: can't be written: {explained(error)}", lacking=way_out(error) is not None) from None
 
 
 # `PATH` is searched for the next `claude` behind this one. Options come first: they are accepted before a subcommand too.
@@ -304,5 +304,4 @@ def _why_not_started(error: OSError, argv: list[str]) -> CannotRun:
         return CannotRun(f"{argv[0]}: command not found", 127)
     if isinstance(error, PermissionError):
         return CannotRun(f"{argv[0]}: not executable", 126)
-    advice = way_out(error)
-    return CannotRun(f"{argv[0]}: {error.strerror or error}{f'; {advice}' if advice else ''}", lacking=bool(advice))
+    return CannotRun(f"{argv[0]}: {explained(error)}", lacking=way_out(error) is not None)

@@ -281,7 +281,7 @@ def _read_run_as(fields: Fields, known: Surroundings) -> str:
     accepted = [*RUNNERS, *known.agents]
     if run_as not in accepted:
         listed = f"{', '.join(accepted[:-1])} or {accepted[-1]}"
-        fields.refuse("run_as", f"{run_as!r} is not known{suggestion(run_as, accepted)}; {listed}")
+        fields.refuse("run_as", f"{run_as[:80]!r} is not known{suggestion(run_as, accepted)}; {listed}")
     return run_as
 
 
@@ -334,7 +334,9 @@ def _read_name(fields: Fields, name: str, known: Collection[str], where: str) ->
     value = fields.text(name) or None
     if value is not None and value not in known:
         listed = f"known are {', '.join(sorted(known))}" if known else "there are none yet"
-        fields.refuse(name, f"{value!r} is not in the configuration under {where}{suggestion(value, known)} ({listed})")
+        fields.refuse(
+            name, f"{value[:80]!r} is not in the configuration under {where}{suggestion(value, known)} ({listed})"
+        )
     return value
 
 

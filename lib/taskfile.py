@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from lib.errors import TickdownError
+from lib.errors import TickdownError, explained
 from lib.task import split_frontmatter
 from lib.workspace import replace_file
 from lib.yamltree import Node, YamlError, parse_yaml
@@ -39,7 +39,7 @@ def set_fields(path: Path, changes: Mapping[str, str | None], task_id: str, if_s
     except YamlError as error:
         raise EditRefused(f"{error.problem.at(str(path))}; the file was not changed") from None
     except OSError as error:  # without the name of the temporary file: the same trouble must read the same every time
-        raise EditRefused(f"{path}: can't be edited: {error.strerror or error}") from None
+        raise EditRefused(f"{path}: can't be edited: {explained(error)}") from None
     except UnicodeDecodeError as error:
         raise EditRefused(f"{path}: can't be edited: {error}") from None
     return True

@@ -82,9 +82,10 @@ def begun_at(data: bytes) -> int:
     return min((start for start in starts if start >= 0 and _HIDDEN_BEGUN.fullmatch(data, start)), default=len(data))
 
 
-def one_line(text: str, most: int = 200) -> str:
+def one_line(text: str, most: int = 200, *, keep_end: int = 0) -> str:
+    """Cut if it is longer; `keep_end` characters of its end stay."""
     flat = " ".join(printable(text).split())
-    return flat if len(flat) <= most else flat[: most - 1] + "…"
+    return flat if len(flat) <= most else f"{flat[: most - 1 - keep_end]}…{flat[len(flat) - keep_end :]}"
 
 
 def cells(text: str) -> int:

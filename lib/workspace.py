@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.records import record
 
 PRIVATE_DIR = 0o700
@@ -151,11 +151,12 @@ def replace_file(
 
 
 class UnsafeFile(Exception):
-    """A file that is not read; the message says why and what to do. Trouble that may pass is not of the file's own making."""
+    """A file that is not read; the message says why and what to do, `line` where. Trouble that may pass is not of the file's
+    own making."""
 
-    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+    def __init__(self, message: str, *, line: int = 1, may_pass: bool = False) -> None:
         super().__init__(message)
-        self.may_pass = may_pass
+        self.line, self.may_pass = line, may_pass
 
 
 class IsALink(Exception):
@@ -180,12 +181,16 @@ def read_checked(path: Path | str, owners: set[int], home: Path | str, *, follow
     except OSError as error:
         if error.errno == errno.ELOOP and not follow:
             raise IsALink from None
-        raise UnsafeFile(f"can't be read: {error.strerror}", may_pass=may_pass(error)) from None
+        raise UnsafeFile(f"can't be read: {explained(error)}", may_pass=may_pass(error)) from None
     if len(content) > MAX_BYTES:
         raise UnsafeFile(f"is over {MAX_BYTES} bytes (256 KiB)")
-    if b"\0" in content:
-        raise UnsafeFile("contains a NUL byte")
+    if (at := content.find(0)) >= 0:
+        raise UnsafeFile("contains a NUL byte", line=line_of(content, at))
     return content
+
+
+def line_of(content: bytes, place: int) -> int:
+    return content.count(b"\n", 0, place) + 1
 
 
 def may_pass(error: OSError) -> bool:
@@ -226,11 +231,13 @@ _ENV_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.
 def read_settings_file(path: Path) -> str:
     """config.yaml or .env as text; empty if there is none. UnsafeFile if it must not be used."""
     try:
-        return read_checked(path, {0, os.geteuid(), path.parent.stat().st_uid}, path.parent).decode("utf-8-sig")
+        content = read_checked(path, {0, os.geteuid(), path.parent.stat().st_uid}, path.parent)
     except FileNotFoundError:
         return ""
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UnsafeFile(f"not valid UTF-8 at byte {error.start}") from None
+        raise UnsafeFile(f"not valid UTF-8 (byte {error.start})", line=line_of(error.object, error.start)) from None
 
 
 def parse_env(text: str) -> tuple[dict[str, str], list[tuple[int, str]]]:

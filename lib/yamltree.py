@@ -19,6 +19,7 @@ from lib.times import DURATION_FORMS, SIZE_FORMS, checked_duration, parse_durati
 
 MAX_DEPTH = 16
 LONGEST_PROBLEM = 1000  # characters that a problem takes where it is told: it may quote whatever stood in the file
+REASON = 400  # of them at the end, behind what is quoted, where it says why
 MOST_PROBLEMS = 50  # told of one file
 _TEXT = "tag:yaml.org,2002:str"
 T = TypeVar("T")
@@ -37,7 +38,9 @@ class Problem:
     def at(self, path: str) -> str:
         kind = "warning: " if self.warning else ""
         name = f"{self.field}: " if self.field else ""
-        return one_line(f"{path}:{self.line}: {kind}{name}{self.message}", LONGEST_PROBLEM)
+        place = one_line(f"{path}:{self.line}:", LONGEST_PROBLEM, keep_end=REASON)
+        most = max(LONGEST_PROBLEM - len(place) - 1, 2 * REASON)
+        return f"{place} {one_line(f'{kind}{name}{self.message}', most, keep_end=REASON)}"
 
 
 class YamlError(Exception):

@@ -203,7 +203,9 @@ def test_no_text_brings_the_reader_down(text):
 
 
 def test_a_file_that_must_not_be_used_is_an_error(tmp_path: Path):
-    assert refused_settings(tmp_path, config=b"a: \xff\n") == ["config.yaml:1: not valid UTF-8 at byte 3"]
+    assert refused_settings(tmp_path, config=b"a: \xff\n") == ["config.yaml:1: not valid UTF-8 (byte 3)"]
+    assert refused_settings(tmp_path, config=b"\n\na: \0\n") == ["config.yaml:3: contains a NUL byte"]
+    assert refused_settings(tmp_path, config=b"\xef\xbb\xbf\n\n\xff") == ["config.yaml:3: not valid UTF-8 (byte 2)"]
     assert refused_settings(tmp_path, config=b"#" * 300_000) == [
         "config.yaml:1: is 300000 bytes; at most 262144 (256 KiB) are accepted"
     ]

@@ -18,7 +18,7 @@ from lib.closing import edit_file
 from lib.context import Context
 from lib.deciding import Decision, hindrance
 from lib.deliver import complain, deliver
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.execute import Execution
 from lib.governor import Plan, is_spent, state_of
 from lib.idle import Look
@@ -52,7 +52,7 @@ RECORDED_WITHIN = 15.0
 
 def tick(app: App, screen: Screen, is_dry_run: bool, every: timedelta | None, detach: bool, look: Look | None) -> Exit:
     if is_dry_run:
-        now, db = datetime.now(UTC), app.database() if app.database_path().exists() else Database(None)
+        now, db = datetime.now(UTC), app.database_to_look_at()
         report = dry_run(app.context(db), reject_past_dates(app.catalog(db), db, now), now)
         _show_decisions(app, screen, report)
         return report.exit_code
@@ -101,7 +101,7 @@ def _leave_to_child(app: App) -> bool:
         make_dir(app.workspace.logs)
         log = open(app.workspace.logs / "detached.log", "ab", opener=private_opener)
     except OSError as error:
-        raise TickdownError(f"{app.workspace.logs}: can't be used: {error.strerror}") from None
+        raise TickdownError(f"{app.workspace.logs}: can't be used: {explained(error)}") from None
     sys.stdout.flush()
     sys.stderr.flush()
     with log, open(os.devnull, "rb") as nothing:

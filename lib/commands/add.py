@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lib.app import App, sync_catalog, task_view
 from lib.cron import ScheduleError
-from lib.errors import Exit, TickdownError
+from lib.errors import Exit, TickdownError, explained
 from lib.heal import note_own_edit
 from lib.scan import is_task_file
 from lib.schedule import OneShot, parse_schedule
@@ -146,7 +146,7 @@ def _write(path: Path, text: str) -> None:
     except FileExistsError:
         raise TickdownError(f"{path} is there already; choose another id with --id", Exit.DUPLICATE_IDS) from None
     except OSError as error:
-        raise TickdownError(f"{path}: can't be written: {error.strerror}") from None
+        raise TickdownError(f"{path}: can't be written: {explained(error)}") from None
 
 
 def _say(screen: Screen, view: TaskView, now: datetime) -> Exit:

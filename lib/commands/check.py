@@ -10,7 +10,7 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 
 from lib.agents import Agent, Format
@@ -39,6 +39,7 @@ from lib.yamltree import Problem
 from lib.zones import get_zone, zone_name
 
 CLOCK_NOTES_AHEAD = timedelta(days=366)
+TELL_OF_LOSS = timedelta(days=7)
 LITTLE_SPACE = 200 * 1024 * 1024
 _UNWELL = FAILURES | {RunStatus.ORPHANED}
 _NOT_ENTERED = Problem(1, "", "is a linked folder, which is not looked into; put the folder itself here", warning=True)
@@ -121,8 +122,7 @@ def _whole_catalog(app: App, now: datetime) -> Catalog:
     except TickdownError:
         return Catalog(())
     try:
-        db = app.database() if app.database_path().exists() else Database(None)
-        return reject_past_dates(catalog, db, now)
+        return reject_past_dates(catalog, app.database_to_look_at(), now)
     except TickdownError:
         return catalog
 
@@ -243,6 +243,7 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
     yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)
     if trouble is None:
+        yield from _database_before(db, now, zone)
         yield _last_tick(context, now)
         yield from _runs(context, catalog, now)
     yield _telegram(app, db)
@@ -276,6 +277,17 @@ def _database(app: App) -> tuple[Database, str | None]:
         advice = "the next tick sets it aside and begins anew; to go on from a copy, see README (When a task fails)"
         return Database(None), f"{path} is damaged: {'; '.join(damage)}; {advice}"
     return db, None
+
+
+def _database_before(db: Database, now: datetime, zone: tzinfo) -> Iterator[Finding]:
+    """For a while after the database before this one was lost."""
+    found = ticks.replaces(db)
+    if found is None or (found[1] is not None and now - found[1] > TELL_OF_LOSS):
+        return
+    before, since = found
+    when = f"{since.astimezone(zone):%Y-%m-%d %H:%M}" if since is not None else "the next tick"
+    words = f"what was known before is still in {before}" if before else "the database from before is gone"
+    yield Finding("database", True, f"history begins with {when}: {words}", note=True)
 
 
 def _not_writable(path: Path, workspace: Workspace) -> str | None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,18 +25,42 @@ class DamagedDatabase(TickdownError):
 
 
 class Database:
-    def __init__(self, path: Path | None) -> None:
-        """Open, creating or migrating as needed; None is a database in memory, for looking at an empty one.
+    def __init__(self, path: Path | None, in_place_of: str | None = None) -> None:
+        """Open, creating or migrating as needed; None is a database in memory, for looking at an empty one. `in_place_of` is
+        what a new one remembers of the one before it (see `ticks.replaces`).
 
         Raises DamagedDatabase, or TickdownError for one from a newer version.
         """
         self.path = path or Path(":memory:")
+        self._in_place_of = in_place_of
         self._rehearsing = False
         self._turns: int | None = None
-        self.connection = sqlite3.connect(":memory:", isolation_level=None) if path is None else self._open(path)
-        self.connection.row_factory = sqlite3.Row
         with damage_noticed(self.path):
+            if path is None:
+                self._use(sqlite3.connect(":memory:", isolation_level=None))
+            else:
+                self._open_or_make()
+
+    def _open_or_make(self) -> None:
+        try:
+            is_there = has_content(self.path)
+        except OSError as error:
+            raise _not_opened(self.path, error) from None
+        if is_there:
+            self._use(self._open(self.path))
+            return
+        with _alone_with(self.path):
+            _clear_away(self.path)
+            self._use(self._open(self.path))
+
+    def _use(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.connection.row_factory = sqlite3.Row
+        try:
             self._prepare()
+        except BaseException:
+            self.connection.close()  # its descriptors may be the last ones
+            raise
 
     @staticmethod
     def _open(path: Path) -> sqlite3.Connection:
@@ -51,12 +76,7 @@ class Database:
                 os.close(descriptor)
             return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
         except (OSError, sqlite3.OperationalError) as error:
-            if isinstance(error, OSError) and error.errno == errno.ELOOP:
-                what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
-                raise TickdownError(
-                    f"the database {path} is a symbolic link, which is not followed; {what_to_do}"
-                ) from None
-            raise TickdownError(f"the database {path} can't be opened: {error}") from None
+            raise _not_opened(path, error) from None
 
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA foreign_keys = ON")
@@ -66,7 +86,6 @@ class Database:
         self.connection.execute("PRAGMA temp_store = MEMORY")
         version = self._version()
         if version > len(MIGRATIONS):
-            self.connection.close()
             raise TickdownError(
                 f"the database {self.path} is from a newer version (schema {version}; this one knows "
                 f"{len(MIGRATIONS)}); update Tickdown, nothing was changed"
@@ -96,6 +115,8 @@ class Database:
                 if self._version() == number:  # another process may have been faster
                     for statement in _statements(MIGRATIONS[number]):
                         self.connection.execute(statement)
+                    if number == 0 and self._in_place_of is not None:
+                        self.connection.execute("INSERT INTO meta VALUES ('replaces', ?)", (self._in_place_of,))
                     self.connection.execute(f"PRAGMA user_version = {number + 1}")
 
     @contextmanager
@@ -178,9 +199,8 @@ class Database:
 
     def reopen(self) -> None:
         """After a fork: no connection may be used in two processes."""
-        self.connection = self._open(self.path)
-        self.connection.row_factory = sqlite3.Row
-        self._prepare()
+        self._in_place_of = ""  # if it has to be made anew, this one is gone
+        self._open_or_make()
 
     def copy_to(self, path: Path) -> None:
         """All of it as it is now, in a file of its own that only its owner can read."""
@@ -203,6 +223,58 @@ class Database:
         self.connection.close()
         self.reopen()
         return aside
+
+
+def has_content(path: Path | str) -> bool:
+    """Whether there is a database, sound or not. An empty file is none: every one that was made has a first page."""
+    try:
+        return os.stat(path).st_size > 0
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+_alone: set[Path] = set()
+
+
+@contextmanager
+def _alone_with(path: Path) -> Iterator[None]:
+    """Only one process at a time makes a database, or sets one aside."""
+    if path in _alone:  # whoever sets one aside has looked into it before
+        yield
+        return
+    try:
+        make_dir(path.parent)
+        folder = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_opened(path, error) from None
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        _alone.add(path)
+        yield
+    finally:
+        _alone.discard(path)
+        os.close(folder)
+
+
+def _clear_away(path: Path) -> None:
+    """What is left of a database that was deleted or emptied. A tick may still work with those files: it keeps them to itself
+    then, and does not write into the new one."""
+    try:
+        if os.path.lexists(path):
+            info = path.lstat()
+            if info.st_size or not stat.S_ISREG(info.st_mode):
+                return  # another process was faster; or it is something else, which is not ours
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    except OSError as error:
+        raise _not_opened(path, error) from None
+
+
+def _not_opened(path: Path, error: Exception) -> TickdownError:
+    if isinstance(error, OSError) and error.errno == errno.ELOOP:
+        what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
+        return TickdownError(f"the database {path} is a symbolic link, which is not followed; {what_to_do}")
+    return TickdownError(f"the database {path} can't be opened: {error}")
 
 
 def _statements(script: str) -> Iterator[str]:
@@ -244,11 +316,9 @@ def damage_noticed(path: Path) -> Iterator[None]:
 def replace_damaged(path: Path, now: datetime) -> Path | None:
     """Move a damaged database out of the way, with its companions; its new name. None if it is sound after all,
     which is so when another tick has replaced it already."""
-    from filelock import FileLock
-
-    with FileLock(path.with_name(f"{path.name}.replace.lock"), mode=PRIVATE_FILE):
+    with _alone_with(path):
         try:
-            database = Database(path)
+            database = Database(path, in_place_of="")  # if it is not even there any more
             try:
                 with damage_noticed(path):
                     sound = not database.problems()

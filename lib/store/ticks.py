@@ -94,6 +94,20 @@ def remember_catalogue(connection: sqlite3.Connection, fingerprint: str) -> None
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('catalogue', ?)", (fingerprint,))
 
 
+def replaces(db: Database) -> tuple[str, datetime | None] | None:
+    """The database that was used before this one: where it still is, or nothing if it is gone; and since when tasks are known
+    here, None if they are not yet. None if this is the first one."""
+    row = db.one(
+        "SELECT value, (SELECT value FROM meta WHERE name = 'replaced_at') AS at FROM meta WHERE name = 'replaces'"
+    )
+    return (row["value"], maybe_from_store(row["at"])) if row is not None else None
+
+
+def known_from_now_on(connection: sqlite3.Connection, now: datetime) -> None:
+    """The tasks are known to a database that replaces another, and somebody is told of it."""
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('replaced_at', ?)", (to_store(now),))
+
+
 def forget_catalogue(db: Database) -> None:
     """Everything is read anew by whoever comes next."""
     with db.transaction() as connection:

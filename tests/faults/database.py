@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from pathlib import Path
 from random import Random
 
-from tests.faults.disk import each_ran_once, tasks_of, without_traceback
+from tests.faults.disk import ONCE, each_ran_once, tasks_of, without_traceback
 from tests.faults.injection import IMPATIENT, locked, telegram_of
 from tests.faults.invariants import Journal, check, journalled, tick_until_quiet
 from tests.faults.kinds import kind
-from tests.helpers import Gate, Workspace, wait_for
+from tests.helpers import Gate, Workspace, start_together, wait_for
 
 
 def set_aside(path: Path) -> list[Path]:
@@ -185,6 +186,45 @@ def truncated(random: Random, workspace: Workspace) -> None:
         workspace.tick()
         assert workspace.rows("new") == [("success", None, 1)]
         assert len(names) <= len(ran.began)
+
+
+@kind("database deleted or emptied", seeds=1)
+def lost(random: Random, workspace: Workspace) -> None:
+    """Alone or with its companions, before a tick or while one runs: told once, nothing runs again, ticks go on."""
+    names = tasks_of(random, workspace)
+    gate = Gate(workspace)
+    meanwhile = random.random() < 0.5
+    if meanwhile:
+        workspace.task("held", journalled(workspace, gate.command), schedule="1h")
+    path = workspace.root / "state" / "tickdown.db"
+    with telegram_of(workspace) as telegram:
+        tick = workspace.start("tick")
+        gate.wait() if meanwhile else tick.communicate(timeout=120)
+        wait_for(lambda: all(workspace.rows(name) == ONCE for name in names), "the other tasks")
+        told = len(telegram.texts)
+        if random.random() < 0.5:
+            os.truncate(path, 0)
+        else:
+            for suffix in ("", *random.sample(["-wal", "-shm"], random.randint(0, 2))):
+                Path(f"{path}{suffix}").unlink(missing_ok=True)
+        ran = Journal.of(workspace)
+        for done in start_together([workspace.argv("tick")] * random.randint(0, 4), env=workspace.environment):
+            without_traceback(done)
+            assert done.returncode == 0, done
+        if meanwhile:
+            gate.open()
+            stdout, stderr = tick.communicate(timeout=120)
+            assert tick.returncode in (0, 1) and "Traceback" not in stderr, (stdout, stderr)
+        tick_until_quiet(workspace)
+        # One that was emptied under a tick which had all of it in its log is whole again when that ends.
+        is_whole = all(workspace.rows(name) == ONCE for name in names)
+        said = ["the database is gone" in text for text in telegram.texts[told:]]
+        assert said == ([] if is_whole else [True]), telegram.texts
+        assert Journal.of(workspace).began == ran.began, "something ran again"
+        workspace.task("new", journalled(workspace), schedule="1h")
+        workspace.tick()
+        assert workspace.rows("new") == [("success", None, 1)]
+        assert workspace.sql("PRAGMA integrity_check") == [("ok",)]
 
 
 @kind("database with flipped bits", seeds=1)

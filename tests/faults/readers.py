@@ -8,12 +8,15 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lib.agents import Format, read_answer
 from lib.blackout import first_free, parse_blackout
+from lib.catalog import load_file
 from lib.commands.add import split_sentence
 from lib.comments import plain_wish, wish_from
-from lib.config import parse_config
+from lib.config import SettingsError, load_settings, parse_config
 from lib.cron import ScheduleError
 from lib.deliver import Message, SendError, _judge_answer, html_text, plain_text
 from lib.errors import TickdownError
@@ -32,8 +35,8 @@ from lib.taskfile import edited
 from lib.terminal import PrintableStream, escaped, one_line, printable
 from lib.times import parse_duration, parse_size
 from lib.wording import reading
-from lib.workspace import fill, parse_env
-from lib.yamltree import Problem, YamlError
+from lib.workspace import Workspace, fill, parse_env
+from lib.yamltree import MOST_PROBLEMS, Problem, YamlError
 from lib.zones import get_zone
 from tests.faults import nasty
 from tests.helpers import well_formed
@@ -55,7 +58,42 @@ def _well_placed(problems: list[Problem], text: str, path: str) -> None:
         assert 1 <= problem.line <= last, f"line {problem.line} of {last}: {problem}"
         told = problem.at(path)
         assert re.fullmatch(rf"{re.escape(path)}:{problem.line}: \S.*", told) and len(told) <= 1000, told
+        _says_why(told.removeprefix(f"{path}:{problem.line}: "), text)
         nasty.shown_safely(told)
+
+
+def _says_why(told: str, text: str) -> None:
+    """It has words of its own, beside those that it quotes from the file."""
+    own = [word for word in re.findall("[A-Za-z]{3,}", told) if word not in text]
+    assert own or "unknown" in text, f"nothing is said: {told}"
+
+
+def files(data: bytes) -> None:
+    """The same bytes as config.yaml, as .env and as a task file: also those that are no text."""
+    with TemporaryDirectory() as folder:
+        workspace = Workspace(Path(folder))
+        for path in (workspace.config_file, workspace.env_file, workspace.tasks / "x.md"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(data)
+            path.chmod(0o600)
+        told: list[str] = []
+        try:
+            load_settings(workspace, {"HOME": "/root"})
+        except SettingsError as error:
+            told += str(error).split("\n")
+        found = load_file(workspace.tasks / "x.md", workspace, _KNOWN)
+        assert found.is_valid or found.errors
+        told += found.errors
+    lines, text = data.split(b"\n"), data.decode("utf-8", "replace")
+    for one in told:
+        place = re.fullmatch(r"(?:config\.yaml|\.env|tasks/x\.md):([1-9][0-9]*): (\S.*)", one)
+        assert place, one
+        _says_why(place[2], text)
+        if place[2] == "contains a NUL byte":
+            assert b"\0" in lines[int(place[1]) - 1], one
+        if place[2].startswith("not valid UTF-8 (byte"):
+            assert "\ufffd" in lines[int(place[1]) - 1].decode("utf-8", "replace"), one
+    assert len(told) <= 3 * (MOST_PROBLEMS + 1)
 
 
 def task_file(data: bytes) -> None:
@@ -227,6 +265,6 @@ def redaction(data: bytes) -> None:
 
 
 READERS: tuple[Callable[[bytes], None], ...] = (
-    task_file, frontmatter, configuration, env_lines, schedules, times, agents, outputs, verdicts, wishes, telegram, messages, screens,
-    redaction,
+    files, task_file, frontmatter, configuration, env_lines, schedules, times, agents, outputs, verdicts, wishes, telegram, messages,
+    screens, redaction,
 )  # fmt: skip
