@@ -21,7 +21,7 @@ from lib.process import boot_id, this_process
 from lib.records import record, replace
 from lib.redact import Redactor, secrets_in
 from lib.store import files, outbox, runs, tasks, ticks
-from lib.store.database import Database, has_content
+from lib.store.database import Database, UnusableDatabase, has_content
 from lib.task import Task
 from lib.terminal import one_line
 from lib.views import TaskView
@@ -56,7 +56,7 @@ class App:
         try:
             make_private_dir(self.workspace.state)
         except OSError as error:
-            raise TickdownError(f"the folder {self.workspace.state} can't be used: {explained(error)}") from None
+            raise UnusableDatabase(f"the folder {self.workspace.state} can't be used: {explained(error)}") from None
         return Database(self.database_path(), None if self._has_database else self._database_before())
 
     def database_to_look_at(self) -> Database:

@@ -91,9 +91,9 @@ def _main(argv: list[str] | None, look: Look | None) -> int:
         return _all_said(int(dispatch(arguments, look)))
     except TickdownError as error:
         if arguments.command == "tick" and not arguments.dry_run:
-            from lib.crash import report_stopped
+            from lib.crash import reason_of, report_stopped
 
-            report_stopped(arguments, error)
+            report_stopped(arguments, error, reason_of(error))
         else:
             _complain(error)
         return _all_said(int(error.code))

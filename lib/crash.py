@@ -16,11 +16,12 @@ from lib.app import App, app_with, make_app, sync_catalog
 from lib.config import SettingsError
 from lib.deliver import complain, deliver, send_unrecorded
 from lib.errors import Exit, Lacking, TickdownError
-from lib.model import Alert, Ticket
+from lib.model import Alert, MissReason, Ticket
 from lib.ping import Pinger
 from lib.process import this_process
-from lib.store import outbox
-from lib.store.database import DamagedDatabase, Database, is_damage, may_pass, replace_damaged
+from lib.stopmark import leave_mark
+from lib.store import outbox, ticks
+from lib.store.database import DamagedDatabase, Database, UnusableDatabase, is_damage, may_pass, replace_damaged
 from lib.store.tickets import open_ticket
 from lib.terminal import printable
 from lib.workspace import Workspace, make_dir, private_opener
@@ -52,7 +53,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     stopped = _not_a_bug(app, error)
     if stopped is not None:
         if is_tick:
-            report_stopped(arguments, stopped, of_database=may_pass(error))
+            report_stopped(arguments, stopped, MissReason.DATABASE if may_pass(error) else None)
         else:
             print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
         return Exit.FAILED
@@ -62,7 +63,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
         print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
     words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
-    is_news = is_tick and _tell(app, *messages.crash_alert(app.redactor.text(summary)))
+    is_news = is_tick and _tell(app, MissReason.CRASH, *messages.crash_alert(app.redactor.text(summary)))
     complain(printable(words), aloud=is_news or not is_tick or _wants_json(arguments))
     return Exit.BUG
 
@@ -92,9 +93,16 @@ def _is_damaged(app: App, error: Exception) -> bool:
         return False
 
 
-def report_stopped(arguments: SimpleNamespace, error: TickdownError, *, of_database: bool = False) -> None:
+def reason_of(error: TickdownError) -> MissReason | None:
+    """Of what keeps a tick from working at all: why what it misses is missed. None where that is up to the machine."""
+    if isinstance(error, Lacking):
+        return None
+    return MissReason.DATABASE if isinstance(error, UnusableDatabase) else MissReason.CONFIGURATION
+
+
+def report_stopped(arguments: SimpleNamespace, error: TickdownError, reason: MissReason | None) -> None:
     """A tick that could not even begin (configuration, .env), or do all of its work (database), says so in the log, to the
-    watcher and, where that is still possible, as an alert; and it prints it."""
+    watcher and, where that is still possible, as an alert; and it prints it. What it misses is missed for this reason."""
     workspace: Workspace | None = getattr(arguments, "found_workspace", None)
     words = printable(f"scheduler.py: {error}")
     if workspace is None:
@@ -109,7 +117,8 @@ def report_stopped(arguments: SimpleNamespace, error: TickdownError, *, of_datab
     except (TickdownError, sqlite3.Error, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))
     text = app.redactor.text(str(error))
-    is_news = _tell(app, messages.stopped_alert(text), None, messages.passed_alert(text) if of_database else None)
+    passed = messages.passed_alert(text) if reason is MissReason.DATABASE else None
+    is_news = _tell(app, reason, messages.stopped_alert(text), None, passed)
     complain(words, aloud=is_news or _wants_json(arguments))
 
 
@@ -158,7 +167,9 @@ def _any_app(workspace: Workspace) -> App:
         return app_with(workspace, error.partial)
 
 
-def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = None) -> bool:
+def _tell(
+    app: App, reason: MissReason | None, alert: Alert, ticket: Ticket | None, passed: Alert | None = None
+) -> bool:
     """Through the outbox if the database can still be used; otherwise to stderr, and without any record to Telegram. If that
     was the trouble, it is over with the record, and `passed` says so. True if it is news that stderr does not have yet."""
     now = datetime.now(UTC)
@@ -166,6 +177,8 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = 
     try:
         db = app.database()
         db.wait_no_longer_than(TELL_WITHIN)
+        if reason is not None:
+            ticks.stopped(db, reason, now)
         told = passed if passed is not None and _has_room(app) else alert
         is_news = outbox.add_alert_once_per(db, outbox.HOUR, told, now)
         is_news &= app.settings.config.notify.destination(None) is not None
@@ -175,6 +188,8 @@ def _tell(app: App, alert: Alert, ticket: Ticket | None, passed: Alert | None = 
         deliver(app.workspace, db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
+        if reason is not None:
+            leave_mark(app.workspace, reason, now)
         if not _told_lately(app, now):
             send_unrecorded(app.workspace, app.settings.config, alert, app.redactor, app.log, now)
         is_news = False

@@ -41,6 +41,7 @@ from lib.recover import HungRun, dead_runs, recover
 from lib.schedule import Interval, Reboot, parse_schedule
 from lib.starting import Queue
 from lib.steering import obey
+from lib.stopmark import take_marks
 from lib.store import comments, hints, outbox, runs, tasks, ticks
 from lib.store.tasks import Remembered
 from lib.store.tickets import close_tickets_of_kind
@@ -136,6 +137,8 @@ class Tick:
                 tasks.clock_set_back(context.db, now)
                 outbox.clock_set_back(context.db, now)
                 ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
+            for mark in take_marks(context.workspace):
+                ticks.stopped(context.db, mark.reason, mark.until, mark.since)
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
             self._pass()

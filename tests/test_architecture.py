@@ -43,6 +43,7 @@ DECISIONS = [
 OUTSIDE = [
     "idle",
     "scan",
+    "stopmark",
     "machine",
     "workspace",
     "config",

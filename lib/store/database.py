@@ -20,7 +20,11 @@ from lib.store.schema import MIGRATIONS
 from lib.workspace import PRIVATE_FILE, make_dir, private_opener
 
 
-class DamagedDatabase(TickdownError):
+class UnusableDatabase(TickdownError):
+    pass
+
+
+class DamagedDatabase(UnusableDatabase):
     pass
 
 
@@ -86,7 +90,7 @@ class Database:
         self.connection.execute("PRAGMA temp_store = MEMORY")
         version = self._version()
         if version > len(MIGRATIONS):
-            raise TickdownError(
+            raise UnusableDatabase(
                 f"the database {self.path} is from a newer version (schema {version}; this one knows "
                 f"{len(MIGRATIONS)}); update Tickdown, nothing was changed"
             )
@@ -270,10 +274,10 @@ def _clear_away(path: Path) -> None:
         raise _not_opened(path, error) from None
 
 
-def _not_opened(path: Path, error: Exception) -> TickdownError:
+def _not_opened(path: Path, error: Exception) -> UnusableDatabase:
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
-        return TickdownError(f"the database {path} is a symbolic link, which is not followed; {what_to_do}")
+        return UnusableDatabase(f"the database {path} is a symbolic link, which is not followed; {what_to_do}")
     return TickdownError(f"the database {path} can't be opened: {error}")
 
 
