@@ -278,7 +278,7 @@ def _not_opened(path: Path, error: Exception) -> UnusableDatabase:
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
         what_to_do = "remove it, or name the file itself under `database:` in config.yaml"
         return UnusableDatabase(f"the database {path} is a symbolic link, which is not followed; {what_to_do}")
-    return TickdownError(f"the database {path} can't be opened: {error}")
+    return UnusableDatabase(f"the database {path} can't be opened: {error}")
 
 
 def _statements(script: str) -> Iterator[str]:
