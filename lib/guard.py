@@ -349,7 +349,7 @@ class _Watch:
         self._unread: list[Path] = []
         self._database = around.database
         state = scope.workspace.state
-        of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal", ".replace.lock"))
+        of_database = (f"{around.database}{end}" for end in ("", "-wal", "-shm", "-journal"))
         at_home = (around.home / name for name in _AGENTS_AT_HOME) if around.home is not None else ()
         self._passed_over = {*map(Path, of_database), *at_home, *around.of_agents} | {
             scope.workspace.logs, scope.workspace.heals, scope.workspace.locks, state / "heal.lock", state / "metrics.prom",
