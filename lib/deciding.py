@@ -61,7 +61,7 @@ def by_its_lock(context: Context, facts: Facts, now: datetime) -> Facts:
 
 def _has_just_ended(context: Context, run_id: str | None, now: datetime) -> bool:
     run = runs.get_run(context.db, run_id) if run_id is not None else None
-    return run is not None and (run.finished_at is None or now - run.finished_at < LET_GO_WITHIN)
+    return run is not None and (run.finished_at is None or abs(now - run.finished_at) < LET_GO_WITHIN)
 
 
 def hindrance(context: Context, task: Task, now: datetime) -> SkipReason | None:

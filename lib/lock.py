@@ -232,8 +232,8 @@ def _seen_by_text(folder: Path, task_id: str) -> Seen | None:
             return None
         words = f"pid {owner.pid} on {one_line(owner.host, 60)}"
         if "claims_since" in record:
-            since = time.monotonic() - float(record["claims_since"])
-            return Seen(words, is_claiming=since < CLAIM_TAKES)
+            passed = time.monotonic() - float(record["claims_since"])  # rounded, so it may be a little ahead
+            return Seen(words, is_claiming=abs(passed) < CLAIM_TAKES)
         run_id = one_line(str(record["run_id"]), 60)
         return Seen(f"run {run_id}, {words}", run_id)
     except (OSError, ValueError, KeyError, TypeError):

@@ -572,8 +572,9 @@ class Tick:
 
 def _note(facts: Facts, reason: SkipReason | None) -> str | None:
     """Who keeps it from starting, if that is no run on record."""
-    by_lock = reason is SkipReason.ALREADY_RUNNING and not facts.running and facts.held is not None
-    return messages.held_words(facts.held) if by_lock and facts.held is not None else None
+    if facts.held is None or facts.running or reason is not SkipReason.ALREADY_RUNNING:
+        return None
+    return messages.held_words(facts.held)
 
 
 def _waited_for_the_end(again: Decision) -> bool:

@@ -81,7 +81,7 @@ def test_what_is_due_while_a_stranger_holds_the_lock_leaves_rows_that_name_him(w
     assert "held_by" not in workspace.json("list")[0] and '"lock_free"' in workspace.scheduler_log()
 
 
-@pytest.mark.parametrize("schedule", ["1h", "in 1 second", "@reboot"])
+@pytest.mark.parametrize("schedule", ["1h", "in 1 hour", "@reboot"])
 def test_what_can_not_be_missed_waits_with_one_row_and_runs_once_the_lock_is_free(
     workspace: Workspace, schedule: str
 ) -> None:
