@@ -386,7 +386,8 @@ class Tick:
             self.tell(f"{unrun.status:<9} {facts.task_id}  {unrun.reason or 'too late to run'} ({unrun.count}){held}")
 
     def _tell_of_waiting(self, facts: Facts, what: Plan, now: datetime, note: str | None) -> None:
-        if what.waiting:
+        is_news = what.waiting != facts.waiting or what.reason is SkipReason.AT_CAPACITY
+        if what.waiting and is_news:
             self.context.log.info("deferred", task_id=facts.task_id, reason=what.reason, note=note)
             held = f"; {note}" if note else ""
             due = in_words(what.waiting[-1].at, now)
