@@ -344,6 +344,8 @@ def _by_clock(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan
 
     waited = {one.at: one.source for one in facts.waiting}
     new = list(pending.latest) if pending.all.count else []
+    if _is_busy(facts) and not new:
+        return Plan(reason=SkipReason.ALREADY_RUNNING)  # which of them are too old by now is seen when one could start
     free = [at for at in new if covering(task.blackout, at, task.zone) is None]
     wanted = [*waited, *free]
     wanted = wanted[-MOST_CATCH_UPS:] if task.catch_up is CatchUp.ALL else wanted[-1:]

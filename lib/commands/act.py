@@ -335,8 +335,10 @@ class Echo:
         self._at_line_start = text.endswith("\n")
         try:
             print(text, end="", flush=True, file=self._stream)
+        except BrokenPipeError:
+            stop_writing_to(self._stream)  # the reader left; the run goes on
         except OSError:
-            self._stream = open(os.devnull, "w", encoding="utf-8")  # the reader left or is full; the run goes on
+            self._stream = open(os.devnull, "w", encoding="utf-8")  # it is full
 
 
 def _verdict(
