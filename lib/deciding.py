@@ -36,10 +36,14 @@ def decide(context: Context, task: Task, facts: Facts, now: datetime) -> Decisio
 
 def explained(context: Context, decision: Decision) -> Decision:
     """With the reason for what was missed. Only then is it looked up what is known of the time."""
-    if not lacks_reasons(decision.plan):
-        return decision
-    stoppages = ticks.stoppages(context.db, decision.plan.unrun[0].first)
-    return replace(decision, plan=with_reasons(decision.plan, decision.task.schedule, stoppages))
+    what = decision.plan
+    if what.beside is not None and lacks_reasons(what.beside):
+        what = replace(what, beside=_explained(context, decision.task, what.beside))
+    return replace(decision, plan=_explained(context, decision.task, what) if lacks_reasons(what) else what)
+
+
+def _explained(context: Context, task: Task, what: Plan) -> Plan:
+    return with_reasons(what, task.schedule, ticks.stoppages(context.db, what.unrun[0].first))
 
 
 def decide_again(context: Context, task: Task, now: datetime) -> Decision | None:

@@ -8,7 +8,7 @@ counts; last, a pause wins over everything.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from lib.blackout import covering, first_free
@@ -67,6 +67,7 @@ class Plan:
     reason: SkipReason | None = None
     source: Source = Source.BASELINE_CRON
     settles: datetime | None = None  # of a cron line: all that it has named up to here is dealt with by this
+    beside: Plan | None = None  # of the cron line, which is not the first to start; to be recorded before
 
     @property
     def does_something(self) -> bool:
@@ -133,10 +134,16 @@ def plan(now: datetime, task: Task, facts: Facts, boot_id: str, hindrance: SkipR
         idle = isinstance(task.schedule, Manual) and not facts.hints and not task.after
         return Plan(reason=SkipReason.MANUAL_ONLY) if idle else NOTHING
     what = _plan_of(now, task, facts, due[0], hindrance)
-    if not what.does_something:  # it waits, and must not hide what the clock names meanwhile
-        behind = [_plan_of(now, task, facts, line, hindrance) for line in due[1:] if line.by_clock]
-        what = next((other for other in behind if other.unrun and not other.starts), what)
-    return what
+    clock = next((line for line in due[1:] if line.by_clock), None)
+    if clock is None:
+        return what
+    # What comes first, and starts or waits, must not hide what the clock names meanwhile.
+    other = _plan_of(now, task, facts, clock, hindrance)
+    if other.starts:
+        other = put_off(other, SkipReason.ALREADY_RUNNING)
+    if not other.unrun and other.waiting == facts.waiting:
+        return what
+    return replace(what, beside=other) if what.does_something else other
 
 
 def _plan_of(now: datetime, task: Task, facts: Facts, pending: Pending, hindrance: SkipReason | None) -> Plan:
@@ -353,7 +360,15 @@ def _by_clock(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan
         wanted = [at for at in wanted if at in waited or source_of(at) is not Source.CATCH_UP]
     if task.grace is not None:  # it gets old whatever it has waited for
         wanted = [at for at in wanted if at >= now - task.grace or now - start_of(at) <= ON_TIME]
-    unrun = tuple(_unrun(task.schedule, pending, new, frozenset(free), frozenset(wanted)))
+    earliest = _earliest_start(task, facts)
+
+    def missed_by(at: datetime) -> MissReason | None:
+        """None: nobody looked in time."""
+        if earliest is not None and at < earliest:
+            return MissReason.MIN_INTERVAL
+        return MissReason.JITTER if task.jitter and start_of(at) > now - ON_TIME else None
+
+    unrun = tuple(_unrun(task.schedule, pending, new, frozenset(free), frozenset(wanted), missed_by))
     held: SkipReason | None = None
     if _is_busy(facts):
         held = SkipReason.ALREADY_RUNNING
@@ -371,22 +386,20 @@ def _by_clock(now: datetime, task: Task, facts: Facts, pending: Pending) -> Plan
 
 
 def _unrun(
-    schedule: Schedule, pending: Pending, new: list[datetime], free: frozenset[datetime], wanted: frozenset[datetime]
-) -> Iterator[Unrun]:
+    schedule: Schedule, pending: Pending, new: list[datetime], free: frozenset[datetime], wanted: frozenset[datetime],
+    missed_by: Callable[[datetime], MissReason | None],
+) -> Iterator[Unrun]:  # fmt: skip
     """Of the new occurrences those that neither start nor wait, by their reasons: skipped where a blackout covers them, missed
     where nobody has looked in time. Neighbours share a row."""
     before = pending.all.count - len(new)  # more than are looked at one by one
     first_looked_at = new[0] if new else None
     current: Unrun | None = None
-    missed_by = MissReason.MIN_INTERVAL if pending.not_before is not None else None
     if before and first_looked_at is not None:
-        current = Unrun(
-            pending.all.first, _last_before(schedule, pending.all.first, first_looked_at), before, reason=missed_by
-        )
+        current = Unrun(pending.all.first, _last_before(schedule, pending.all.first, first_looked_at), before)
     for at in new:
         one = None
         if at not in wanted:
-            one = Unrun(at, at, 1, RunStatus.MISSED, missed_by)
+            one = Unrun(at, at, 1, RunStatus.MISSED, missed_by(at))
         if at not in free:
             one = Unrun(at, at, 1, RunStatus.SKIPPED, SkipReason.BLACKOUT)
         if current is not None and one is not None and (current.status, current.reason) == (one.status, one.reason):

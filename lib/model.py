@@ -92,7 +92,9 @@ class MissReason(StrEnum):
     CONFIGURATION = "configuration"
     DATABASE = "database"
     CRASH = "crash"
-    MIN_INTERVAL = "min_interval"  # its last run had ended too shortly before, and a later one stands for it
+    # Of these a later one stands for it:
+    MIN_INTERVAL = "min_interval"  # its last run had ended too shortly before
+    JITTER = "jitter"  # which let a later one come up first
 
 
 class ErrorClass(StrEnum):

@@ -1,6 +1,6 @@
 """A mark that ticks came and could not work, for when the database could not be told so.
 
-It is an empty file: there may be no room for a single byte. Its two times say from when to when.
+It is an empty file: there may be no room for a single byte. Its name says why and since when, its time until when.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from lib.model import MissReason
 from lib.workspace import Workspace, make_dir, private_opener
 
 _PREFIX = "stopped-"
+_SINCE = "%Y%m%dT%H%M%S"
 # Cron comes every minute: what was marked longer ago was another trouble.
 _SAME_TROUBLE = timedelta(minutes=5)
 
@@ -22,13 +23,14 @@ _SAME_TROUBLE = timedelta(minutes=5)
 def leave_mark(workspace: Workspace, reason: MissReason, now: datetime) -> None:
     """In `state/`; among the logs if that is what can't be written. If nothing can, it will be told as an outage."""
     for folder in _places(workspace):
-        path = folder / f"{_PREFIX}{reason}"
         try:
             make_dir(folder)
-            known = _times(path)
-            since = known[0] if known is not None and now - known[1] <= _SAME_TROUBLE else now
+            same = [
+                path for path, mark in _marks(folder) if mark.reason is reason and now - mark.until <= _SAME_TROUBLE
+            ]
+            path = same[0] if same else folder / f"{_PREFIX}{reason}-{now.astimezone(UTC):{_SINCE}}"
             os.close(private_opener(str(path), os.O_WRONLY | os.O_CREAT))
-            os.utime(path, (since.timestamp(), now.timestamp()))
+            os.utime(path, (now.timestamp(), now.timestamp()))
             return
         except OSError:
             continue
@@ -37,21 +39,27 @@ def leave_mark(workspace: Workspace, reason: MissReason, now: datetime) -> None:
 def take_marks(workspace: Workspace) -> Iterator[Stoppage]:
     """What was marked; each mark goes when the caller asks for the next one."""
     for folder in _places(workspace):
-        for reason in MissReason:
-            path = folder / f"{_PREFIX}{reason}"
-            times = _times(path)
-            if times is not None:
-                yield Stoppage(reason, *times)
+        for path, mark in _marks(folder):
+            yield mark
+            try:
                 path.unlink(missing_ok=True)
+            except OSError:
+                pass  # a folder of that name, or nothing can be removed here: then it is told again
 
 
 def _places(workspace: Workspace) -> tuple[Path, Path]:
     return workspace.state, workspace.logs
 
 
-def _times(path: Path) -> tuple[datetime, datetime] | None:
+def _marks(folder: Path) -> list[tuple[Path, Stoppage]]:
+    found = []
     try:
-        info = path.stat()
-    except OSError:
-        return None
-    return datetime.fromtimestamp(info.st_atime, UTC), datetime.fromtimestamp(info.st_mtime, UTC)
+        for entry in os.scandir(folder):
+            if entry.name.startswith(_PREFIX):
+                name, _, since = entry.name.removeprefix(_PREFIX).rpartition("-")
+                until = datetime.fromtimestamp(entry.stat().st_mtime, UTC)
+                began = datetime.strptime(since, _SINCE).replace(tzinfo=UTC)
+                found.append((folder / entry.name, Stoppage(MissReason(name), began, until)))
+    except (OSError, ValueError, OverflowError):
+        pass  # what is not ours
+    return found

@@ -21,6 +21,7 @@ from lib.deliver import deliver
 from lib.errors import Exit, TickdownError
 from lib.execute import Execution
 from lib.governor import (
+    NOTHING,
     Plan,
     baseline_due,
     chain_due,
@@ -51,6 +52,7 @@ from lib.terminal import one_line
 from lib.times import in_words
 from lib.zones import get_zone
 
+NOTE_WAITING_AFTER = 20.0  # seconds; before the next tick comes
 GARBAGE_AFTER = 50_000  # objects more than before
 CLOCK_AHEAD = timedelta(hours=2)  # more than any change to winter time
 
@@ -116,6 +118,7 @@ class Tick:
         self._recover_again = False
         self._began = time.monotonic()
         self._passes_done = 0
+        self._noted_waiting = False
 
     def run(self) -> Report:
         pinger = Pinger(self.context.settings.config.ping_url, self.context.owner, self.context.log)
@@ -146,7 +149,7 @@ class Tick:
             if self.supervisor.trouble is not None and not self.supervisor.stopping:
                 # What ran is on record by now; the rest is for a tick without trouble.
                 raise self.supervisor.trouble
-            if not self.supervisor.stopping:
+            if self.supervisor.trouble is None:
                 self._give_up_waiting()
             self.report.finished_at = datetime.now(UTC)
             if self.supervisor.trouble is None:
@@ -221,6 +224,7 @@ class Tick:
                 raise
             context.log.error("catalog", error=str(error))  # what runs must still be looked after
         self._passes_done += 1
+        self._noted_waiting = False
         self.report.rejected = self.catalog.rejected
         self.report.duplicates = self.catalog.duplicate_lines()
         if self.report.duplicates:
@@ -257,12 +261,20 @@ class Tick:
                     later.append((fact, moment))
         self._look_later(later)
         self._write_off_rejected(now, facts)
+        decisions = [self._alone(decision, now) for decision in decisions]
         for decision in decisions:
             self._write_off(decision, now)
         self._enqueue(decisions, now)
 
     def _enqueue(self, decisions: Iterable[Decision], now: datetime) -> None:
-        self.report.due += self.queue.add(decisions, now)
+        self.report.due += self.queue.add((self._alone(decision, now) for decision in decisions), now)
+
+    def _alone(self, decision: Decision, now: datetime) -> Decision:
+        """What the cron line has named beside another start is recorded first; then it is decided from there."""
+        if decision.plan.beside is None:
+            return decision
+        self._write_off(replace(decision, plan=decision.plan.beside), now)
+        return decide_again(self.context, decision.task, now) or replace(decision, plan=NOTHING)
 
     def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
@@ -458,7 +470,7 @@ class Tick:
                     if self._recover_again:
                         self._recover_again = False
                         self._recover(datetime.now(UTC))
-                    moments = self.queue.start_ready(), self._next_pass_at()
+                    moments = self.queue.start_ready(), self._next_pass_at(), self._note_waiting()
                     if self.queue.locked:
                         self._decide_about_locked()
                         continue
@@ -562,11 +574,32 @@ class Tick:
             left = (self.catalog.get(task_id) for task_id in did.left)
             self._enqueue_anew((task for task in left if task is not None), datetime.now(UTC))
 
+    def _note_waiting(self) -> float | None:
+        """What this tick has not found a slot for, though it goes on: it leaves its row before the next tick wonders why it has
+        none. Most queues are worked off long before. When to look again?"""
+        if not self.queue.waiting or self._noted_waiting:
+            return None
+        at = self._began + NOTE_WAITING_AFTER
+        if time.monotonic() < at:
+            return at
+        self._noted_waiting, now = True, datetime.now(UTC)
+        with self.context.db.transaction():
+            for queued in self.queue.waiting:
+                decision = queued.decision
+                if decision.plan.settles is not None and queued.ready_at <= time.monotonic():
+                    self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
+                    queued.decided_at = datetime.min.replace(
+                        tzinfo=UTC
+                    )  # to be decided anew, from what is on record now
+        return None
+
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
         now = datetime.now(UTC)
         for queued in self.queue.waiting:
             decision = queued.decision
+            if self.supervisor.stopping and decision.plan.settles is None:
+                continue  # not because of the slots, and the next tick starts it
             self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
             self.report.deferred.append(decision.task.id)
 

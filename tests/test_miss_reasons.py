@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -82,9 +80,8 @@ def stopped_by_the_database(workspace: Workspace) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
     )  # fmt: skip
     assert limited.returncode == 1 and "can't be used" in limited.stderr, limited
-    mark = next(Path(workspace.root).glob("*/stopped-database"))
-    times = mark.stat()
-    os.utime(mark, (times.st_atime - 4 * 3600, times.st_mtime))
+    (mark,) = workspace.root.glob("*/stopped-database-*")
+    mark.rename(mark.with_name(f"stopped-database-{datetime.now(UTC) - 4 * HOUR:%Y%m%dT%H%M%S}"))
 
 
 @pytest.mark.parametrize(

@@ -193,6 +193,7 @@ _MISS_WORDS = {
     MissReason.CONFIGURATION: "the configuration could not be read",
     MissReason.DATABASE: "the database could not be used",
     MissReason.CRASH: "the ticks crashed",
+    MissReason.JITTER: "jitter let a later one come up first",
     MissReason.MIN_INTERVAL: "min_interval had not passed since the run before",
 }
 

@@ -35,6 +35,7 @@ from lib.model import (
     Source,
     Ticket,
     Usage,
+    Waiting,
 )
 from lib.outcomes import Outcome
 from lib.records import record
@@ -42,6 +43,7 @@ from lib.store import outbox, tasks
 from lib.store.database import Database
 from lib.store.tickets import note_on_tickets, open_ticket
 
+_BY_CLOCK = frozenset({Source.BASELINE_CRON, Source.CATCH_UP, Source.CLAMPED_MIN})  # what a cron line's rows may have
 _USUAL_FROM = 9  # runs that tell how long a task takes
 
 
@@ -170,17 +172,21 @@ def unclaim(connection: sqlite3.Connection, run_id: str, owner: Owner) -> bool:
     """Of a run that was claimed ahead by this owner and not started: as if it had never been claimed. False if somebody wants
     it to end, which is to be on record."""
     found = connection.execute(
-        "SELECT task_id, scheduled_for, previous_occurrence FROM task_runs WHERE run_id = ? AND status = 'running'"
+        "SELECT task_id, scheduled_for, previous_occurrence, source, host FROM task_runs WHERE run_id = ? AND status = 'running'"
         " AND heartbeat_at IS NULL AND end_as IS NULL AND owner_pid = ? AND owner_started = ?",
         (run_id, owner.pid, owner.started),
     ).fetchone()
     if found is None:
         return False
-    task_id, scheduled_for, previous = found
+    task_id, scheduled_for, previous, source, host = found
     connection.execute("DELETE FROM task_runs WHERE run_id = ?", (run_id,))
-    connection.execute(
+    back = connection.execute(
         "UPDATE tasks SET last_occurrence = ? WHERE id = ? AND last_occurrence = ?", (previous, task_id, scheduled_for)
     )
+    if back.rowcount == 0 and source == Source.BASELINE_CRON:  # meanwhile a later one was dealt with: this one waits
+        waiting = Waiting(from_store(scheduled_for), Source(source))
+        _let_wait(connection, task_id, waiting, SkipReason.AT_CAPACITY, host, waiting.at, None)
+        connection.execute("UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = ?", (task_id,))
     return True
 
 
@@ -224,10 +230,14 @@ def _is_unchanged(connection: sqlite3.Connection, facts: Facts) -> bool:
 
 def _no_longer_waits(connection: sqlite3.Connection, occurrence: Occurrence) -> str | None:
     """It starts: from here on its run is its row. That it has waited for others than itself is worth a note."""
-    key, at = _waiting_key(occurrence.task_id, occurrence.at), to_store(occurrence.at)
-    connection.execute("DELETE FROM waiting WHERE task_id = ? AND occurrence = ?", (occurrence.task_id, at))
-    row = connection.execute("SELECT reason FROM task_runs WHERE key = ?", (key,)).fetchone()
-    connection.execute("DELETE FROM task_runs WHERE key = ?", (key,))
+    which = (occurrence.task_id, to_store(occurrence.at))
+    row = connection.execute(
+        "SELECT run_id, reason FROM task_runs WHERE key = (SELECT key FROM waiting WHERE task_id = ? AND occurrence = ?)",
+        which,
+    ).fetchone()
+    connection.execute("DELETE FROM waiting WHERE task_id = ? AND occurrence = ?", which)
+    if row is not None:
+        connection.execute("DELETE FROM task_runs WHERE run_id = ?", (row["run_id"],))
     return f"waited: {row['reason']}" if row is not None and row["reason"] != SkipReason.ALREADY_RUNNING else None
 
 
@@ -277,10 +287,14 @@ def _record_unrun(
     note: str | None = None,
 ) -> None:  # fmt: skip
     """What waits has its own rows, before those of what will not run: only the latter are shared."""
-    if plan.waiting or facts.waiting:
+    if plan.settles is not None and (
+        plan.waiting or facts.waiting
+    ):  # another line than the clock's leaves alone what waits
         _set_waiting(connection, facts, plan, reason, host, now, note)
     for unrun in plan.unrun:
-        if unrun.status is RunStatus.SKIPPED and _extend_last_skip(connection, facts.task_id, unrun, now, note):
+        if unrun.status is RunStatus.SKIPPED and _extend_last_skip(
+            connection, facts.task_id, unrun, plan.source, now, note
+        ):
             continue
         insert_unrun(connection, facts.task_id, unrun, plan.source, host, now, note=note)
 
@@ -297,16 +311,24 @@ def _set_waiting(
         connection.execute("DELETE FROM waiting WHERE key = ?", (key,))
         row = connection.execute("SELECT run_id, reason, note FROM task_runs WHERE key = ?", (key,)).fetchone()
         over = Unrun(at, at, 1, RunStatus.SKIPPED, row["reason"]) if row is not None else None
-        if over is not None and _extend_last_skip(connection, facts.task_id, over, now, row["note"], but=row["run_id"]):
+        if over is not None and _extend_last_skip(
+            connection, facts.task_id, over, Source.BASELINE_CRON, now, row["note"], but=row["run_id"]
+        ):
             connection.execute("DELETE FROM task_runs WHERE run_id = ?", (row["run_id"],))
     for one in plan.waiting:
-        if one.at in known:
-            continue
-        key, waits = _waiting_key(facts.task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
-        insert_unrun(connection, facts.task_id, waits, one.source, host, now, key=key, note=note)
-        connection.execute(
-            "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?)", (facts.task_id, to_store(one.at), one.source, key)
-        )
+        if one.at not in known:
+            _let_wait(connection, facts.task_id, one, reason, host, now, note)
+
+
+def _let_wait(
+    connection: sqlite3.Connection, task_id: str, one: Waiting, reason: SkipReason | None, host: str, now: datetime,
+    note: str | None,
+) -> None:  # fmt: skip
+    key, waits = _waiting_key(task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
+    insert_unrun(connection, task_id, waits, one.source, host, now, key=key, note=note)
+    connection.execute(
+        "INSERT OR IGNORE INTO waiting VALUES (?, ?, ?, ?)", (task_id, to_store(one.at), one.source, key)
+    )
 
 
 def _settle(
@@ -337,7 +359,7 @@ def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime, note
         if tasks.facts(db, facts.task_id) != facts:
             return  # another tick has started it or noted this; the next one decides anew
         connection.execute("UPDATE tasks SET deferred = ? WHERE id = ?", (to_store(at), facts.task_id))
-        if _extend_last_skip(connection, facts.task_id, waits, now, note):
+        if _extend_last_skip(connection, facts.task_id, waits, waiting.source, now, note):
             return
         key = f"{occurrence_key(facts.task_id, at)}+{reason}"
         insert_unrun(connection, facts.task_id, waits, waiting.source, host, now, key=key, note=note)
@@ -347,6 +369,7 @@ def _extend_last_skip(
     connection: sqlite3.Connection,
     task_id: str,
     unrun: Unrun,
+    source: Source,
     now: datetime,
     note: str | None = None,
     *,
@@ -355,11 +378,13 @@ def _extend_last_skip(
     """Whether the last row of the task, `but` for that one and for what waits, is of the same reason: then it counts these too.
     Not if another occurrence lies between, which has a row of its own."""
     last = connection.execute(
-        "SELECT run_id, status, reason, note, last_scheduled_for FROM task_runs WHERE task_id = ? AND run_id IS NOT ? AND key NOT IN"
-        " (SELECT key FROM waiting WHERE task_id = ?) ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
+        "SELECT run_id, status, reason, note, source, last_scheduled_for FROM task_runs WHERE task_id = ? AND run_id IS NOT ? AND key"
+        " NOT IN (SELECT key FROM waiting WHERE task_id = ?) ORDER BY recorded_at DESC, rowid DESC LIMIT 1",
         (task_id, but, task_id),
     ).fetchone()
     if last is None or last["status"] != RunStatus.SKIPPED or (last["reason"], last["note"]) != (unrun.reason, note):
+        return False
+    if (last["source"] in _BY_CLOCK) != (source in _BY_CLOCK):
         return False
     if but is not None and last["last_scheduled_for"] > to_store(unrun.first):
         return False

@@ -41,6 +41,7 @@ def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[dat
         # By the clock as it is now: this tick may have waited, and others have stamped meanwhile.
         latest = to_store(max(now, datetime.now(UTC)) + CLOCK_SLACK)
         connection.execute("DELETE FROM heartbeats WHERE at > ?", (latest,))
+        connection.execute("DELETE FROM stoppages WHERE until > ?", (latest,))
         _notice_jump(connection, now)
     return newest is not None and newest > latest
 
@@ -51,9 +52,13 @@ def _notice_jump(connection: sqlite3.Connection, now: datetime) -> None:
     booted = time_of_boot()
     row = connection.execute("SELECT value FROM meta WHERE name = 'booted'").fetchone()
     boot, _, before = row["value"].partition(" ") if row is not None else ("", "", "")
-    ahead = timedelta(seconds=booted - float(before)) if boot == boot_id() else timedelta(0)
+    try:
+        ahead = timedelta(seconds=booted - float(before)) if boot == boot_id() else timedelta(0)
+        since = now - ahead
+    except (ValueError, OverflowError):  # nobody knows how it got there
+        boot, ahead, since = "", timedelta(0), now
     if ahead >= CLOCK_JUMP:
-        _add_stoppage(connection, MissReason.CLOCK, now - ahead, now)
+        _add_stoppage(connection, MissReason.CLOCK, since, now)
     if boot != boot_id() or abs(ahead) >= CLOCK_JUMP:
         connection.execute("INSERT OR REPLACE INTO meta VALUES ('booted', ?)", (f"{boot_id()} {booted:.0f}",))
 
