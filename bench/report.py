@@ -17,7 +17,7 @@ import yaml
 from yaml import _yaml
 
 from bench.measure import PROJECT
-from lib import VERSION
+from tickdown import VERSION
 
 RESULTS = PROJECT / "bench/RESULTS.md"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(PROJECT), str(PROJECT / "lib")]
 
-from lib import tick
+from tickdown.tick import tick  # noqa: E402
 
 tick.NOTE_WAITING_AFTER = 0.0
 

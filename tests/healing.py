@@ -44,10 +44,10 @@ def copy_of_the_program() -> Path:
 
 
 def program_with(folder: Path, **constants: int) -> Path:
-    """A copy with other limits in `lib/guard.py`, which are too large to come up against in a test."""
+    """A copy with other limits in `heal/guard.py`, which are too large to come up against in a test."""
     for name in ("lib", "prompts"):
         shutil.copytree(PROJECT / name, folder / name)
-    guard = folder / "lib" / "guard.py"
+    guard = folder / "lib" / "tickdown" / "heal" / "guard.py"
     text = guard.read_text()
     for name, value in constants.items():
         text, found = re.subn(rf"^{name} = .*", f"{name} = {value}", text, flags=re.MULTILINE)

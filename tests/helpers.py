@@ -21,11 +21,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lib.app import app_with, rejected_files, task_views
-from lib.config import load_settings
-from lib.store.runs import to_run
-from lib.views import rejected_json, run_json
-from lib.workspace import find_workspace
+from tickdown.config import load_settings
+from tickdown.context.app import app_with
+from tickdown.queries.tasks import rejected_files, task_views
+from tickdown.store.runs import to_run
+from tickdown.ui.views import rejected_json, run_json, task_json
+from tickdown.workspace.folders import find_workspace
 
 PROJECT = Path(__file__).resolve().parent.parent
 SCHEDULER = PROJECT / "scheduler.py"
@@ -180,7 +181,7 @@ class Workspace:
         found, now = find_workspace(str(self.root), {}, PROJECT), datetime.now(UTC)
         catalog, db = app_with(found, load_settings(found, self.environment)).open(now)
         try:
-            views = [view.json() for view in task_views(db, catalog, now, found.locks)]
+            views = [task_json(view) for view in task_views(db, catalog, now, found.locks)]
             rejected = [rejected_json(*each, UTC) for each in rejected_files(db, catalog)]
         finally:
             db.close()

@@ -6,16 +6,17 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(PROJECT), str(PROJECT / "lib")]
 
-from lib import idle
+from tickdown.store import heartbeat  # noqa: E402
 
-idle.BUSY_SECONDS = 2.0
+heartbeat.BUSY_SECONDS = 2.0
 
-from lib import starting  # noqa: E402
+from tickdown.run import queue  # noqa: E402
 
-starting.IS_QUICK = 3600.0
-starting.GIVE_BACK_AFTER = 5.0
+queue.IS_QUICK = 3600.0
+queue.GIVE_BACK_AFTER = 5.0
 
 import scheduler  # noqa: E402
 

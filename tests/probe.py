@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+PROJECT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(PROJECT))
 out, arguments = sys.argv[1], sys.argv[2:]
 opened: list[str] = []
 listed: list[str] = []

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lib.agents import PRESETS, Agent, Format, Purpose, call
 from tests.helpers import Telegram, Workspace
+from tickdown.agents.calls import PRESETS, Agent, Format, Purpose, call
 
 RESULT = {
     "type": "result", "subtype": "success", "is_error": False, "result": "All is well.", "session_id": "s-1", "num_turns": 2,

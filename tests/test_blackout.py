@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.blackout import covering, first_free, parse_blackout
+from tickdown.schedule.blackout import covering, first_free, parse_blackout
 
 BERLIN = ZoneInfo("Europe/Berlin")
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
-from lib.governor import Plan, spread_catch_ups
-from lib.model import Occurrence, SkipReason, Source, Waiting
-from lib.store import runs, tasks
-from lib.store.database import Database
 from tests.helpers import PATIENCE, Gate, Workspace, half_past, start_together, wait_for
+from tickdown.base.model import Occurrence, SkipReason, Source, Waiting
+from tickdown.governor.governor import Plan, spread_catch_ups
+from tickdown.store import runs, tasks
+from tickdown.store.database import Database
 
 RAN = ("success", None, 1)
 HOUR = timedelta(hours=1)

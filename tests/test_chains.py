@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lib.governor import start_time
 from tests.helpers import PATIENCE, Gate, Workspace, half_past, kill, start_together, wait_for
+from tickdown.governor.governor import start_time
 
 RAN = ("success", None, 1)
 SAY = "echo $TICKDOWN_TASK_ID >> order"

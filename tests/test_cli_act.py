@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from lib import cli
-from lib.arguments import parsed
 from tests.helpers import PATIENCE, PROJECT, SCHEDULER, Gate, Workspace, alive, half_past, wait_for
+from tickdown.ui import cli
+from tickdown.ui.arguments import parsed
 
 
 def run_plainly(*arguments: str, cwd: Path, env: dict[str, str], code: int = 0) -> subprocess.CompletedProcess[str]:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.comments import Action, Wish, may_be_set, outcomes, plain_wish, understood, wish_from
-from lib.model import Comment
 from tests.helpers import Gate, Telegram, Workspace, kill
 from tests.test_agents import program, told
+from tickdown.base.model import Comment
+from tickdown.comments.meaning import Action, Wish, may_be_set, outcomes, plain_wish, understood, wish_from
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 

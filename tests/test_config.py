@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib import config as config_module
-from lib.config import Config, Destination, Settings, SettingsError, load_settings
-from lib.errors import Exit
-from lib.workspace import Workspace, fill
+from tickdown import config as config_module
+from tickdown.base.errors import Exit
+from tickdown.config import Config, Destination, Settings, SettingsError, load_settings
+from tickdown.workspace.folders import Workspace, fill
 
 
 def parse_config(text: str, environment: dict[str, str]) -> Config:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.deliver import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quiet, plain_text
-from lib.messages import broken_file_alert
-from lib.model import Alert
-from lib.redact import Redactor
-from lib.store.outbox import Outgoing
 from tests.helpers import well_formed
+from tickdown.alerts.delivery import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quiet, plain_text
+from tickdown.alerts.messages import broken_file_alert
+from tickdown.base.model import Alert
+from tickdown.base.redact import Redactor
+from tickdown.store.outbox import Outgoing
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 NO_SECRETS = Redactor()

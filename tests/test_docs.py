@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from lib import config, task
-from lib.arguments import build_parser
-from lib.config import Config, parse_config
-from lib.model import (
+from tests.faults.kinds import SUBJECTS
+from tests.helpers import PROJECT, Workspace
+from tickdown import config
+from tickdown.base.model import (
     CatchUp,
     DisabledReason,
     ErrorClass,
@@ -24,8 +24,9 @@ from lib.model import (
     Source,
     TaskState,
 )
-from tests.faults.kinds import SUBJECTS
-from tests.helpers import PROJECT, Workspace
+from tickdown.config import Config, parse_config
+from tickdown.tasks import task
+from tickdown.ui.arguments import build_parser
 
 README = (PROJECT / "README.md").read_text()
 PROSE = re.sub(r"```.*?```", "", README, flags=re.DOTALL)

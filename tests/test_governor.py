@@ -9,21 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.blackout import parse_blackout
-from lib.cron import occurrences
-from lib.governor import (
-    NextRun,
-    Plan,
-    Unrun,
-    look_again,
-    next_run,
-    occurrence_key,
-    plan,
-    spread_catch_ups,
-    start_time,
-    state_of,
-)
-from lib.model import (
+from tickdown.base.model import (
     CatchUp,
     DisabledReason,
     Facts,
@@ -37,9 +23,23 @@ from lib.model import (
     TaskState,
     Waiting,
 )
-from lib.records import replace
-from lib.schedule import parse_schedule
-from lib.task import Task
+from tickdown.base.records import replace
+from tickdown.governor.governor import (
+    NextRun,
+    Plan,
+    Unrun,
+    look_again,
+    next_run,
+    occurrence_key,
+    plan,
+    spread_catch_ups,
+    start_time,
+    state_of,
+)
+from tickdown.schedule.blackout import parse_blackout
+from tickdown.schedule.cron import occurrences
+from tickdown.schedule.schedule import parse_schedule
+from tickdown.tasks.task import Task
 
 NOW = datetime(2026, 6, 1, 12, 0, 20, tzinfo=UTC)
 NOON = NOW.replace(second=0)

@@ -8,9 +8,9 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.blackout import covering, parse_blackout
-from lib.cron import Cron
-from lib.governor import (
+from tickdown.base.model import CatchUp, Chained, ChainOn, Facts, Held, Hint, HintKind, Occurrence, SkipReason, Source
+from tickdown.base.records import replace
+from tickdown.governor.governor import (
     LOOK_AHEAD,
     MOST_CATCH_UPS,
     Plan,
@@ -21,10 +21,10 @@ from lib.governor import (
     plan,
     without_expired,
 )
-from lib.model import CatchUp, Chained, ChainOn, Facts, Held, Hint, HintKind, Occurrence, SkipReason, Source
-from lib.records import replace
-from lib.schedule import Interval, OneShot, parse_schedule
-from lib.task import Task
+from tickdown.schedule.blackout import covering, parse_blackout
+from tickdown.schedule.cron import Cron
+from tickdown.schedule.schedule import Interval, OneShot, parse_schedule
+from tickdown.tasks.task import Task
 
 BOOT = "boot-1"
 START = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)

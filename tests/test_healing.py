@@ -513,11 +513,11 @@ def test_a_healer_can_not_use_the_commands_that_change_something(workspace: Work
 def test_tickdown_itself_is_watched_too(workspace: Workspace) -> None:
     healing = Healing(workspace, "")
     program = workspace.scheduler.parent
-    before = (program / "lib/errors.py").read_bytes()
-    cached = program / "lib/__pycache__/evil.pyc"
-    healing.script(f"{FIX}; echo evil >> {program}/lib/errors.py; echo evil > {cached}; {says()}")
+    before = (program / "lib/tickdown/base/errors.py").read_bytes()
+    cached = program / "lib/tickdown/__pycache__/evil.pyc"
+    healing.script(f"{FIX}; echo evil >> {program}/lib/tickdown/base/errors.py; echo evil > {cached}; {says()}")
     assert healing.tick()["status"] == "failed"
-    assert (program / "lib/errors.py").read_bytes() == before and not cached.exists()
+    assert (program / "lib/tickdown/base/errors.py").read_bytes() == before and not cached.exists()
     suspended(healing)
 
 

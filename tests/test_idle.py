@@ -13,20 +13,22 @@ from typing import Any
 
 import pytest
 
-from lib.scan import UNTRUSTED, scan
 from tests.helpers import PROJECT, Workspace, half_past, wait_for
+from tickdown.workspace.scan import UNTRUSTED, scan
 
 FAR_AWAY = "30 3 29 2 *"
 # Everything that the shortest way needs beyond what Python has loaded by itself.
 LIGHT = {
     "_blake2", "_collections", "_datetime", "_functools", "_operator", "_sqlite3", "collections", "collections.abc", "datetime",
-    "functools", "itertools", "keyword", "lib", "lib.idle", "lib.instants", "lib.machine", "lib.scan", "lib.store",
-    "lib.store.pulse", "lib.store.schema", "math", "operator", "reprlib", "scheduler", "sqlite3", "sqlite3.dbapi2",
+    "functools", "itertools", "keyword", "tickdown", "tickdown.base", "tickdown.base.machine", "tickdown.entry", "tickdown.store",
+    "tickdown.store.heartbeat", "tickdown.store.schema", "tickdown.tick", "tickdown.tick.idle", "tickdown.time",
+    "tickdown.time.instants", "tickdown.workspace", "tickdown.workspace.scan", "tickdown.workspace.shortcut",
+    "math", "operator", "reprlib", "scheduler", "sqlite3", "sqlite3.dbapi2",
     "__future__",
 }  # fmt: skip
 HEAVY = {
     "yaml", "frontmatter", "croniter", "requests", "rich", "filelock", "pytz", "subprocess", "asyncio", "argparse", "json",
-    "dataclasses", "pathlib", "re", "typing", "hashlib", "zoneinfo", "logging", "lib.cli",
+    "dataclasses", "pathlib", "re", "typing", "hashlib", "zoneinfo", "logging", "tickdown.ui.cli",
 }  # fmt: skip
 
 
@@ -42,7 +44,7 @@ def probe(workspace: Workspace, *arguments: str) -> dict[str, Any]:
 
 def is_idle(workspace: Workspace) -> bool:
     """Whether the next tick goes the shortest way."""
-    return "lib.cli" not in probe(workspace, "tick")["modules"]
+    return "tickdown.ui.cli" not in probe(workspace, "tick")["modules"]
 
 
 def many(workspace: Workspace, count: int) -> None:
@@ -75,7 +77,7 @@ def test_an_idle_tick_costs_the_same_for_10_and_for_10_000_tasks(workspace: Work
         many(place, count)
         place.tick()
     first, second = probe(few, "tick"), probe(lots, "tick")
-    assert "lib.cli" not in second["modules"]
+    assert "tickdown.ui.cli" not in second["modules"]
     assert len(first["statements"]) == len(second["statements"]) <= 8, second["statements"]
     assert len(first["opened"]) == len(second["opened"]) <= 5, second["opened"]
     assert first["modules"] == second["modules"]
@@ -236,14 +238,14 @@ def test_what_was_edited_within_the_second_runs_as_it_says_now(settled: Workspac
 def tick_interrupted_by(workspace: Workspace, happens: str) -> subprocess.CompletedProcess[str]:
     """A tick that has something to do; this Python happens after its look at the files, before it goes on from there."""
     script = (
-        "import subprocess, sys; from pathlib import Path; from lib import cli, idle\n"
+        "import subprocess, sys; from pathlib import Path; from tickdown.tick import idle; from tickdown.ui import cli\n"
         "words, tasks = ['tick', '--workspace', sys.argv[1]], Path(sys.argv[1]) / 'tasks'\n"
         "is_idle, look = idle.look_around(words, '/')\n"
         "assert not is_idle\n"
         f"{happens}\n"
-        "sys.exit(cli.main(words, look))"
+        "sys.exit(cli.main(words, look, '/'))"
     )
-    environment = workspace.environment | {"PYTHONPATH": str(PROJECT)}
+    environment = workspace.environment | {"PYTHONPATH": str(PROJECT / "lib")}
     command = [sys.executable, "-c", script, str(workspace.root), *workspace.argv()]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -342,10 +344,10 @@ def test_a_clock_of_whole_seconds_is_given_more_time(tmp_path: Path, monkeypatch
     (tmp_path / "a.md").write_text("x")
     changed = (tmp_path / "a.md").stat().st_ctime_ns
     later = changed + 1_500_000_000
-    monkeypatch.setattr("lib.scan.time.time_ns", lambda: later)
+    monkeypatch.setattr("tickdown.workspace.scan.time.time_ns", lambda: later)
     assert [stamp != UNTRUSTED for _, stamp in scan(str(tmp_path))] == [True]
     if changed % 1_000_000_000:
-        monkeypatch.setattr("lib.scan._FINE_STEP", 2_000_000_000)
+        monkeypatch.setattr("tickdown.workspace.scan._FINE_STEP", 2_000_000_000)
         assert [stamp for _, stamp in scan(str(tmp_path))] == [UNTRUSTED]
 
 
@@ -623,9 +625,9 @@ def test_a_tick_with_work_to_do_loads_neither_the_parsers_nor_the_healer(workspa
         "requests",
         "rich",
         "subprocess",
-        "lib.heal",
-        "lib.healing",
-        "lib.arguments",
+        "tickdown.heal.healer",
+        "tickdown.heal.rung",
+        "tickdown.ui.arguments",
     }
-    assert "lib.execute" in modules
+    assert "tickdown.run.execution" in modules
     assert sorted(slow & modules) == []

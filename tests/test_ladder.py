@@ -6,7 +6,19 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lib.ladder import (
+from tickdown.base.model import (
+    AlertKind,
+    DisabledReason,
+    ErrorClass,
+    Facts,
+    HealVerdict,
+    NotifyOn,
+    Probation,
+    RunStatus,
+    TicketKind,
+)
+from tickdown.base.records import replace
+from tickdown.failure.ladder import (
     AskHuman,
     Circumstances,
     Finish,
@@ -23,21 +35,9 @@ from lib.ladder import (
     on_probation,
     total_time,
 )
-from lib.model import (
-    AlertKind,
-    DisabledReason,
-    ErrorClass,
-    Facts,
-    HealVerdict,
-    NotifyOn,
-    Probation,
-    RunStatus,
-    TicketKind,
-)
-from lib.outcomes import Outcome, classify
-from lib.records import replace
-from lib.schedule import Manual
-from lib.task import Task
+from tickdown.failure.outcomes import Outcome, classify
+from tickdown.schedule.schedule import Manual
+from tickdown.tasks.task import Task
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

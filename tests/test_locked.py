@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from lib.lock import TaskLock, look_at
-from lib.process import this_process
 from tests.helpers import PROJECT, Gate, Telegram, Workspace, half_past, kill, start_together
+from tickdown.processes.lock import TaskLock, look_at
+from tickdown.processes.process import this_process
 
 RAN = ("success", None, 1)
 HOLD = "import fcntl, sys; file = open(sys.argv[1], 'a+'); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); sys.stdin.read()"
@@ -206,9 +206,10 @@ def test_who_is_about_to_record_a_run_is_no_stranger(workspace: Workspace) -> No
 def test_the_words_of_a_dead_process_are_not_believed(workspace: Workspace) -> None:
     locks = lock_file(workspace, "job").parent
     locks.mkdir(parents=True, mode=0o700)
-    claim = "import os, sys; from pathlib import Path; from lib.lock import TaskLock; from lib.process import this_process; "
+    claim = "import os, sys; from pathlib import Path; from tickdown.processes.lock import TaskLock; "
+    claim += "from tickdown.processes.process import this_process; "
     claim += "assert TaskLock(Path(sys.argv[1]), 'other').acquire(this_process()); os._exit(0)"
-    subprocess.run([sys.executable, "-c", claim, str(locks)], cwd=PROJECT, check=True)
+    subprocess.run([sys.executable, "-c", claim, str(locks)], cwd=PROJECT / "lib", check=True)
     text = lock_file(workspace, "other").read_text()
     assert json.loads(text)["claims_since"] and look_at(locks, "other") is None
     with stranger(workspace, "job") as pid:

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from lib.absence import Stoppage, with_reasons
-from lib.governor import Plan, Unrun
-from lib.model import MissReason, RunStatus, SkipReason
-from lib.schedule import parse_schedule
 from tests.conftest import needs_faketime
 from tests.helpers import Workspace
+from tickdown.base.model import MissReason, RunStatus, SkipReason
+from tickdown.governor.governor import Plan, Unrun
+from tickdown.governor.miss_reasons import Stoppage, with_reasons
+from tickdown.schedule.schedule import parse_schedule
 
 RAN = ("success", None, 1)
 HOURLY = "0 * * * *"

@@ -6,17 +6,17 @@ import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from lib.app import app_with, sync_catalog
-from lib.config import load_settings
-from lib.governor import Plan, plan
-from lib.model import Chained, Facts, MissReason, Occurrence, Owner, SkipReason, Source, Waiting
-from lib.records import replace
-from lib.schedule import parse_schedule
-from lib.store import runs, tasks
-from lib.store.database import Database
-from lib.task import Task
-from lib.workspace import find_workspace
 from tests.helpers import PATIENCE, Gate, Workspace, wait_for
+from tickdown.base.model import Chained, Facts, MissReason, Occurrence, Owner, SkipReason, Source, Waiting
+from tickdown.base.records import replace
+from tickdown.config import load_settings
+from tickdown.context.app import app_with, sync_catalog
+from tickdown.governor.governor import Plan, plan
+from tickdown.schedule.schedule import parse_schedule
+from tickdown.store import runs, tasks
+from tickdown.store.database import Database
+from tickdown.tasks.task import Task
+from tickdown.workspace.folders import find_workspace
 
 RAN = ("success", None, 1)
 HASTY = Path(__file__).with_name("hasty_scheduler.py")
@@ -136,7 +136,7 @@ def a_claim(
     new = runs.NewRun(run_id, occurrence, HERE, "trace", "log")
     with db.transaction() as connection:
         claim = runs.claim_in(
-            connection, runs.Going(connection), new, facts_of(db), at, limit=5, plan=what, ahead=ahead
+            connection, runs.ActiveRuns(connection), new, facts_of(db), at, limit=5, plan=what, ahead=ahead
         )
     assert claim is runs.Claim.WON
     return run_id

@@ -24,11 +24,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.agents import LONGEST_TEXT, Format, last_object_with, read_answer
-from lib.model import ErrorClass, RunStatus
-from lib.outcomes import LONGEST_RESET, SIGNS, Outcome, class_of_output, classify, stated_reset
-from lib.zones import get_zone
 from tests.helpers import PATIENCE, Workspace
+from tickdown.agents.calls import LONGEST_TEXT, Format, last_object_with, read_answer
+from tickdown.base.model import ErrorClass, RunStatus
+from tickdown.failure.outcomes import LONGEST_RESET, SIGNS, Outcome, class_of_output, classify, stated_reset
+from tickdown.time.zones import get_zone
 
 AUTH, BUDGET, ERROR = ErrorClass.AUTH, ErrorClass.BUDGET, ErrorClass.ERROR
 MISSING, TRANSIENT = ErrorClass.MISSING_TOOL, ErrorClass.TRANSIENT

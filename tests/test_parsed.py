@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.config import parse_config
-from lib.parsed import problems_from_text, problems_to_text, task_from_text, task_to_text
-from lib.task import FIELDS, Task, parse_task
 from tests.helpers import PROJECT
+from tickdown.config import parse_config
+from tickdown.tasks.remembered import problems_from_text, problems_to_text, task_from_text, task_to_text
+from tickdown.tasks.task import FIELDS, Task, parse_task
 
 CONFIG, _ = parse_config(
     """

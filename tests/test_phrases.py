@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.clock import clock_changes
-from lib.cron import Cron, ScheduleError, clock_note, notes_between, occurrences
-from lib.schedule import LONGEST_TEXT, Interval, OneShot, next_after, parse_schedule
+from tickdown.schedule.cron import Cron, ScheduleError, clock_note, notes_between, occurrences
+from tickdown.schedule.schedule import LONGEST_TEXT, Interval, OneShot, next_after, parse_schedule
+from tickdown.time.wall_clock import clock_changes
 
 NEW_YORK, BERLIN, LORD_HOWE = ZoneInfo("America/New_York"), ZoneInfo("Europe/Berlin"), ZoneInfo("Australia/Lord_Howe")
 APIA = ZoneInfo("Pacific/Apia")

@@ -15,8 +15,8 @@ from uuid import UUID
 
 import pytest
 
-from lib.ping import TIMEOUT
 from tests.helpers import PATIENCE, SCHEDULER, Telegram, Workspace, wait_for
+from tickdown.alerts.ping import TIMEOUT
 
 TICKS = 5
 
@@ -205,8 +205,8 @@ def test_without_a_thread_nothing_waits_for_the_watcher_before_the_end(telegram:
     program = (
         "import threading\n"
         "from types import SimpleNamespace\n"
-        "from lib.ping import Pinger\n"
-        "from lib.process import this_process\n"
+        "from tickdown.alerts.ping import Pinger\n"
+        "from tickdown.processes.process import this_process\n"
         "threading.stack_size(1 << 46)\n"
         f"pinger = Pinger('{telegram.url}/ping', this_process(), SimpleNamespace(warning=print))\n"
         "pinger.send('/start')\n"
@@ -214,5 +214,5 @@ def test_without_a_thread_nothing_waits_for_the_watcher_before_the_end(telegram:
         "pinger.send()\n"
         "pinger.finish()\n"
     )
-    subprocess.run([sys.executable, "-c", program], cwd=SCHEDULER.parent, check=True, timeout=PATIENCE)
+    subprocess.run([sys.executable, "-c", program], cwd=SCHEDULER.parent / "lib", check=True, timeout=PATIENCE)
     assert [path.partition("?")[0] for path in telegram.paths] == ["/work", "/ping/start", "/ping"]

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from lib.ladder import is_unremarkable, judge
-from lib.model import Facts, NotifyOn, Occurrence, Owner, RunStatus, Source
-from lib.outcomes import Outcome
-from lib.records import replace
-from lib.schedule import parse_schedule
-from lib.store import runs, tasks
-from lib.store.database import Database
-from lib.task import Task
 from tests.helpers import Workspace
+from tickdown.base.model import Facts, NotifyOn, Occurrence, Owner, RunStatus, Source
+from tickdown.base.records import replace
+from tickdown.failure.ladder import is_unremarkable, judge
+from tickdown.failure.outcomes import Outcome
+from tickdown.schedule.schedule import parse_schedule
+from tickdown.store import runs, tasks
+from tickdown.store.database import Database
+from tickdown.tasks.task import Task
 
 NOW = datetime(2026, 7, 1, 12, 0, 1, tzinfo=UTC)
 DUE = datetime(2026, 7, 1, 12, 0, tzinfo=UTC)

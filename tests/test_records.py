@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from lib.records import as_dict, defaults, field, names, record, replace
-from lib.task import Task
 from tests.helpers import PROJECT
+from tickdown.base.records import as_dict, defaults, field, names, record, replace
+from tickdown.tasks.task import Task
 
 
 @record(frozen=True)
@@ -102,13 +102,13 @@ def test_what_a_class_knows_of_its_fields() -> None:
 
 def test_every_record_class_of_the_program_could_be_a_dataclass() -> None:
     """The real thing is stricter about the order of fields and about what may be a default."""
-    import lib.heal
-    import lib.tick  # noqa: F401
+    import tickdown.heal.healer
+    import tickdown.tick.tick  # noqa: F401
 
     classes = {
         kind
         for name, module in list(sys.modules.items())
-        if name.startswith("lib.")
+        if name.startswith("tickdown.")
         for kind in vars(module).values()
         if isinstance(kind, type) and kind.__module__ == name
     }

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from lib.process import process_info
-from lib.termination import processes_of
-from tests.helpers import PATIENCE, Workspace, alive, kill, wait_for
+from tests.helpers import PATIENCE, PROJECT, Workspace, alive, kill, wait_for
+from tickdown.processes.process import process_info
+from tickdown.processes.termination import processes_of
 
 # The first attempt hangs until it is ended from outside; a later one does its work.
 HANG_ONCE = "echo $TICKDOWN_ATTEMPT >> starts; echo $$ > pid; [ $TICKDOWN_ATTEMPT != 1 ] || exec sleep 1000"
@@ -416,9 +416,9 @@ def test_garbage_in_a_lock_file_harms_nobody(workspace: Workspace) -> None:
     kill_9(started_tick(workspace))
     for text in ("\x00\xff{", "[]", '{"pid": "x"}', "7" * 100_000):
         lock_file(workspace, "a").write_text(text)
-        probe = [sys.executable, "-c", "import sys; from lib.lock import read_holder; from pathlib import Path; "
+        probe = [sys.executable, "-c", "import sys; from tickdown.processes.lock import read_holder; from pathlib import Path; "
                  f"sys.exit(read_holder(Path({str(lock_file(workspace, 'a').parent)!r}), 'a') is not None)"]  # fmt: skip
-        assert subprocess.run(probe, cwd=Path(__file__).parent.parent).returncode == 0
+        assert subprocess.run(probe, cwd=PROJECT / "lib").returncode == 0
     workspace.tick()
     assert_run_again(workspace)
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.redact import FEW, MOST_HELD, Redactor, secrets_in
-from lib.terminal import LONGEST_SEQUENCE, PrintableStream, printable
 from tests.helpers import Telegram, Workspace
+from tickdown.base.redact import FEW, MOST_HELD, Redactor, secrets_in
+from tickdown.base.terminal import LONGEST_SEQUENCE, PrintableStream, printable
 
 
 def test_everything_in_env_and_every_telling_name_is_a_secret():

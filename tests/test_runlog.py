@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.runlog import SUMMARY_BYTES, RunLog
+from tickdown.attempt.run_log import SUMMARY_BYTES, RunLog
 
 LIMIT = 2048
 NOTICE = re.compile(rb"\n=== ([0-9]+) bytes dropped \(over max_log\) ===\n")

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.cron import Cron, ScheduleError, count_occurrences, latest_occurrences, occurrences
-from lib.schedule import Interval, Manual, Reboot, next_after, parse_schedule
 from tests.cron_by_hand import by_hand
+from tickdown.schedule.cron import Cron, ScheduleError, count_occurrences, latest_occurrences, occurrences
+from tickdown.schedule.schedule import Interval, Manual, Reboot, next_after, parse_schedule
 
 NEW_YORK, LORD_HOWE = ZoneInfo("America/New_York"), ZoneInfo("Australia/Lord_Howe")
 APIA, BERLIN = ZoneInfo("Pacific/Apia"), ZoneInfo("Europe/Berlin")

@@ -22,9 +22,9 @@ import pytest
 import pytz
 from cronsim import CronSim, CronSimError
 
-from lib.cron import Cron
-from lib.schedule import next_after, parse_schedule
 from tests.cron_by_hand import MONTHS, WEEKDAYS, by_hand
+from tickdown.schedule.cron import Cron
+from tickdown.schedule.schedule import next_after, parse_schedule
 
 SHARDS = 8  # so that several workers can share the work
 # Comparisons, lest they silently become fewer: per shard an eighth.

@@ -6,11 +6,11 @@ import time
 
 import pytest
 
-from lib.model import ErrorClass, RunStatus
-from lib.outcomes import Outcome
-from lib.records import replace
-from lib.signature import LONGEST, earlier_signature, error_signature, what_counts
 from tests.helpers import Telegram, Workspace
+from tickdown.base.model import ErrorClass, RunStatus
+from tickdown.base.records import replace
+from tickdown.failure.outcomes import Outcome
+from tickdown.failure.signature import LONGEST, earlier_signature, error_signature, what_counts
 
 FAILED = Outcome(RunStatus.FAILED, 1, None, ErrorClass.ERROR, "oops")
 

@@ -11,13 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.blackout import parse_blackout
-from lib.cron import clock_note, count_occurrences, next_occurrence, occurrences
-from lib.model import CatchUp, ChainOn, DisabledReason, Facts, Hint, HintKind, Source
-from lib.records import replace
-from lib.schedule import parse_schedule
-from lib.simulation import Effort, Replay, Simulation, Start, Subject, TooMuch, Walk, facts_at, simulate, with_upstreams
-from lib.task import Task
+from tickdown.base.model import CatchUp, ChainOn, DisabledReason, Facts, Hint, HintKind, Source
+from tickdown.base.records import replace
+from tickdown.governor.simulation import (
+    Effort,
+    Replay,
+    Simulation,
+    Start,
+    Subject,
+    TooMuch,
+    Walk,
+    facts_at,
+    simulate,
+    with_upstreams,
+)
+from tickdown.schedule.blackout import parse_blackout
+from tickdown.schedule.cron import clock_note, count_occurrences, next_occurrence, occurrences
+from tickdown.schedule.schedule import parse_schedule
+from tickdown.tasks.task import Task
 
 NOW = datetime(2026, 6, 1, 12, 0, 20, tzinfo=UTC)  # a Monday
 NOON = NOW.replace(second=0)

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from lib.errors import TickdownError
-from lib.instants import to_store
-from lib.model import Alert, AlertKind, AlertStatus, ErrorClass, RunStatus, Source
-from lib.store import database as module
-from lib.store import outbox
-from lib.store.database import Database
-from lib.store.schema import MIGRATIONS
 from tests.helpers import PROJECT, Workspace, start_together, wait_for
+from tickdown.base.errors import TickdownError
+from tickdown.base.model import Alert, AlertKind, AlertStatus, ErrorClass, RunStatus, Source
+from tickdown.store import database as module
+from tickdown.store import outbox
+from tickdown.store.database import Database
+from tickdown.store.schema import MIGRATIONS
+from tickdown.time.instants import to_store
 
 
 @pytest.fixture
@@ -96,8 +96,10 @@ def test_an_open_ticket_of_a_refused_alert_learns_its_destination(path: Path, mo
 
 
 def test_several_processes_may_open_a_new_database_at_once(path: Path) -> None:
-    code = f"from pathlib import Path; from lib.store.database import Database; Database(Path({str(path)!r})).close()"
-    done = start_together([[sys.executable, "-W", "error", "-c", code]] * 8, cwd=PROJECT)
+    code = (
+        f"from pathlib import Path; from tickdown.store.database import Database; Database(Path({str(path)!r})).close()"
+    )
+    done = start_together([[sys.executable, "-W", "error", "-c", code]] * 8, cwd=PROJECT / "lib")
     assert [(process.returncode, process.stderr) for process in done] == [(0, "")] * 8
     opened = Database(path)
     assert opened.problems() == []

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from lib.execute import Execution, Phase
-from lib.outcomes import Outcome
-from lib.store.database import Database
-from lib.supervisor import Job, Supervisor
+from tickdown.failure.outcomes import Outcome
+from tickdown.run.execution import Execution, Phase
+from tickdown.run.supervisor import Job, Supervisor
+from tickdown.store.database import Database
 
 
 class Ending(Execution):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.task import Surroundings, parse_task
-from lib.taskfile import EditRefused, _replace, edited, set_fields
-from lib.yamltree import YamlError
+from tickdown.tasks.editing import EditRefused, _replace, edited, set_fields
+from tickdown.tasks.task import Surroundings, parse_task
+from tickdown.tasks.yaml_tree import YamlError
 
 SUSPEND = {"enabled": "false", "disabled_reason": "auto_suspended"}
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.blackout import parse_blackout
-from lib.catalog import Catalog, catalog_of, find_files, load_file, scan_tasks
-from lib.model import CatchUp, ChainOn, DisabledReason, NotifyOn
-from lib.records import replace
-from lib.schedule import Interval, Manual
-from lib.task import FIELDS, Request, Surroundings, parse_task
-from lib.workspace import MAX_BYTES, Workspace
+from tickdown.base.model import CatchUp, ChainOn, DisabledReason, NotifyOn
+from tickdown.base.records import replace
+from tickdown.schedule.blackout import parse_blackout
+from tickdown.schedule.schedule import Interval, Manual
+from tickdown.tasks.catalogue import Catalog, catalog_of, find_files, load_file, scan_tasks
+from tickdown.tasks.task import FIELDS, Request, Surroundings, parse_task
+from tickdown.workspace.folders import MAX_BYTES, Workspace
 
 KNOWN = Surroundings("UTC", ("home", "work"), ("site",))
 MINIMAL = "id: a\nschedule: manual\ncommand: 'true'\n"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lib.instants import from_store, to_milliseconds, to_store
-from lib.times import (
+from tickdown.time.durations import (
     checked_duration,
     duration_text,
     in_words,
@@ -20,6 +19,7 @@ from lib.times import (
     parse_size,
     took,
 )
+from tickdown.time.instants import from_store, to_milliseconds, to_store
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 BERLIN = ZoneInfo("Europe/Berlin")

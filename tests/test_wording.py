@@ -11,9 +11,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from lib.cron import Cron, ScheduleError
-from lib.schedule import parse_schedule
-from lib.wording import LONGEST, reading
+from tickdown.schedule.cron import Cron, ScheduleError
+from tickdown.schedule.schedule import parse_schedule
+from tickdown.schedule.wording import LONGEST, reading
 
 
 def read(text: str, task_id: str = "a") -> str:

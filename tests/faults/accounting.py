@@ -11,19 +11,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
-from lib.absence import lacks_reasons, with_reasons
-from lib.app import app_with, sync_catalog
-from lib.catalog import Catalog
-from lib.config import load_settings
-from lib.governor import Plan, look_again, plan, put_off
-from lib.model import CatchUp, Facts, MissReason, Owner, RunStatus, SkipReason, Source
-from lib.outcomes import Outcome
-from lib.store import runs, tasks, ticks
-from lib.store.database import Database
-from lib.task import Task
-from lib.workspace import find_workspace
 from tests.faults.kinds import kind
 from tests.helpers import Workspace
+from tickdown.base.model import CatchUp, Facts, MissReason, Owner, RunStatus, SkipReason, Source
+from tickdown.config import load_settings
+from tickdown.context.app import app_with, sync_catalog
+from tickdown.failure.outcomes import Outcome
+from tickdown.governor.governor import Plan, look_again, plan, put_off
+from tickdown.governor.miss_reasons import lacks_reasons, with_reasons
+from tickdown.store import runs, tasks, ticks
+from tickdown.store.database import Database
+from tickdown.tasks.catalogue import Catalog
+from tickdown.tasks.task import Task
+from tickdown.workspace.folders import find_workspace
 
 MINUTE = timedelta(minutes=1)
 BOOT = "boot"

@@ -16,10 +16,10 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
-from lib.config import KEYS
-from lib.task import FIELDS
 from tests.faults import nasty
 from tests.helpers import PROJECT
+from tickdown.config import KEYS
+from tickdown.tasks.task import FIELDS
 
 # --- files -----------------------------------------------------------------------------------------------------------------
 

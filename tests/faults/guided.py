@@ -6,7 +6,7 @@ import sys
 
 import atheris
 
-with atheris.instrument_imports(include=["lib"]):
+with atheris.instrument_imports(include=["tickdown"]):
     from tests.faults.readers import READERS
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
+PROJECT = Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(PROJECT), str(PROJECT / "lib")]
 
-from lib import idle
+from tickdown.store import heartbeat  # noqa: E402
 
-idle.BUSY_SECONDS = 2.0
+heartbeat.BUSY_SECONDS = 2.0
 
 import scheduler  # noqa: E402
 

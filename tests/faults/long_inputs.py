@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import json
 
-from lib.agents import Format, read_answer
-from lib.commands.check import _unguarded
-from lib.redact import Redactor
-from lib.terminal import PrintableStream, printable
 from tests.faults.readers import READERS
+from tickdown.agents.calls import Format, read_answer
+from tickdown.base.redact import Redactor
+from tickdown.base.terminal import PrintableStream, printable
+from tickdown.ui.commands.check import _unguarded
 
 FILE = 255 * 1024  # nearly the most that a file may have
 LONGEST = {  # what the others ever get, with something to spare

@@ -13,10 +13,10 @@ from pathlib import Path
 
 MOST_DESCRIPTORS = 64  # at any moment, beside those kept for last words: who leaks a few per run does not get far
 out, program, arguments = sys.argv[1], sys.argv[2], sys.argv[3:]
-sys.path[0] = os.path.dirname(program)
+sys.path[:1] = [os.path.dirname(program), os.path.join(os.path.dirname(program), "lib")]
 
 import scheduler  # noqa: E402
-from lib.cli import LAST_WORDS  # noqa: E402
+from tickdown.ui.cli import LAST_WORDS  # noqa: E402
 
 # With none left the fake clock can't be read, and the time is the machine's own.
 resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_DESCRIPTORS + LAST_WORDS,) * 2)

@@ -97,22 +97,22 @@ def watch_system(ledger: Ledger) -> None:
 
 def main() -> int:
     path, label, number, share, scheduler_file, *arguments = sys.argv[1:]
-    sys.path.insert(0, str(Path(scheduler_file).parent))
+    sys.path[:0] = [str(Path(scheduler_file).parent), str(Path(scheduler_file).parent / "lib")]
     ledger = Ledger(path, label, int(number))
     watch_database(ledger)
     watch_system(ledger)
     import scheduler
 
     if int(share):
-        import lib.helper
+        import tickdown.run.helper
 
-        lib.helper.SHARE_BY = int(share)
-        lib.helper.processors = lambda: 2
+        tickdown.run.helper.SHARE_BY = int(share)
+        tickdown.run.helper.processors = lambda: 2
     return scheduler.main(arguments)
 
 
 if __name__ == "__main__":
     code = main()
-    if "lib.cli" not in sys.modules:
+    if "tickdown.ui.cli" not in sys.modules:
         os._exit(code)  # as the scheduler itself does
     sys.exit(code)

@@ -21,7 +21,7 @@ SNIPPETS = (
 )  # fmt: skip
 # What a terminal would act on; newline and tab apart.
 DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-# The colours of our own tables (`lib/views.py`): the only sequences that a terminal may get from a command.
+# The colours of our own tables (`ui/views.py`): the only sequences that a terminal may get from a command.
 OUR_COLOURS = re.compile(r"\x1b\[(?:0|1|3[1-6])m")
 
 

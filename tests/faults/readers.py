@@ -11,35 +11,35 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from lib.agents import Format, read_answer
-from lib.blackout import first_free, parse_blackout
-from lib.catalog import load_file
-from lib.commands.add import split_sentence
-from lib.comments import plain_wish, wish_from
-from lib.config import SettingsError, load_settings, parse_config
-from lib.cron import ScheduleError
-from lib.deliver import Message, SendError, _judge_answer, html_text, plain_text
-from lib.errors import TickdownError
-from lib.heal import Said
-from lib.instants import to_store
-from lib.model import Alert, AlertKind, Comment, RunStatus
-from lib.outcomes import classify, stated_reset
-from lib.parsed import task_from_text, task_to_text
-from lib.phrases import read_moment
-from lib.redact import Redactor
-from lib.schedule import next_after, parse_schedule
-from lib.signature import error_signature
-from lib.store.outbox import LONGEST_WAIT, Outgoing
-from lib.task import Surroundings, parse_task
-from lib.taskfile import edited
-from lib.terminal import PrintableStream, escaped, one_line, printable
-from lib.times import parse_duration, parse_size
-from lib.wording import reading
-from lib.workspace import Workspace, fill, parse_env
-from lib.yamltree import MOST_PROBLEMS, Problem, YamlError
-from lib.zones import get_zone
 from tests.faults import nasty
 from tests.helpers import well_formed
+from tickdown.agents.calls import Format, read_answer
+from tickdown.alerts.delivery import Message, SendError, _judge_answer, html_text, plain_text
+from tickdown.base.errors import TickdownError
+from tickdown.base.model import Alert, AlertKind, Comment, RunStatus
+from tickdown.base.redact import Redactor
+from tickdown.base.terminal import PrintableStream, escaped, one_line, printable
+from tickdown.comments.meaning import plain_wish, wish_from
+from tickdown.config import SettingsError, load_settings, parse_config
+from tickdown.failure.outcomes import classify, stated_reset
+from tickdown.failure.signature import error_signature
+from tickdown.heal.healer import Said
+from tickdown.schedule.blackout import first_free, parse_blackout
+from tickdown.schedule.cron import ScheduleError
+from tickdown.schedule.phrases import read_moment
+from tickdown.schedule.schedule import next_after, parse_schedule
+from tickdown.schedule.wording import reading
+from tickdown.store.outbox import LONGEST_WAIT, Outgoing
+from tickdown.tasks.catalogue import load_file
+from tickdown.tasks.editing import edited
+from tickdown.tasks.remembered import task_from_text, task_to_text
+from tickdown.tasks.task import Surroundings, parse_task
+from tickdown.tasks.yaml_tree import MOST_PROBLEMS, Problem, YamlError
+from tickdown.time.durations import parse_duration, parse_size
+from tickdown.time.instants import to_store
+from tickdown.time.zones import get_zone
+from tickdown.ui.commands.add import split_sentence
+from tickdown.workspace.folders import Workspace, fill, parse_env
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 ZONES = tuple(map(get_zone, ("UTC", "America/New_York", "Australia/Lord_Howe")))

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lib.deliver import Message, html_text
-from lib.model import Alert, AlertKind
-from lib.redact import Redactor
-from lib.store.outbox import Outgoing
-from lib.task import FIELDS, Surroundings, parse_task
-from lib.terminal import cells
 from tests.faults import garbage, nasty, readers
 from tests.faults.readers import READERS
 from tests.helpers import Workspace
+from tickdown.alerts.delivery import Message, html_text
+from tickdown.base.model import Alert, AlertKind
+from tickdown.base.redact import Redactor
+from tickdown.base.terminal import cells
+from tickdown.store.outbox import Outgoing
+from tickdown.tasks.task import FIELDS, Surroundings, parse_task
 
 snippets = st.lists(st.sampled_from(nasty.SNIPPETS), max_size=12).map("".join)
 # Words that lead further into the readers than chance would.

@@ -1,0 +1,5 @@
+"""`python -m tickdown`."""
+
+from tickdown.entry import start
+
+start()

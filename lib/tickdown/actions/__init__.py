@@ -1,0 +1,1 @@
+"""What people, agents and tasks can ask for."""

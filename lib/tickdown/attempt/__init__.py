@@ -1,0 +1,1 @@
+"""What one attempt is made of: the command with its environment, and what it prints."""

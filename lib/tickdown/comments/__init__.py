@@ -1,0 +1,1 @@
+"""What people write to a task, and what becomes of it."""

@@ -1,0 +1,1 @@
+"""One run from claim to end, many of them side by side, and what died."""

@@ -1,0 +1,294 @@
+"""Many executions side by side in one thread: waits for output, exits, moments and signals, and passes them on."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import FrameType, TracebackType
+from typing import ParamSpec, Protocol, Self
+
+from tickdown.processes.process import Child
+from tickdown.processes.termination import keep_spare, reap_adopted
+from tickdown.run.execution import Execution
+from tickdown.store import runs
+from tickdown.store.database import Database, is_damage, may_pass
+
+P = ParamSpec("P")
+HEARTBEAT_EVERY = 30.0
+SAME_SIGNAL_WITHIN = 2.0
+# While the database can't be written: how soon to try again, and how long after a signal to go on trying.
+TRY_AGAIN_AFTER = 1.0
+TRY_UNTIL = 60.0
+# Those that end within this time are recorded, and others started in their places, together.
+GATHER = 0.002
+# How long an end that nobody waits for may be kept, to be recorded with others.
+KEEP_ENDS = 0.1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Job(Protocol):
+    """What the supervisor can drive: an execution, or the taking over of a hung one."""
+
+    child: Child | None
+    wake_at: float | None
+
+    @property
+    def done(self) -> bool: ...
+    def on_output(self) -> None: ...
+    def on_exit(self, now: datetime, monotonic: float) -> None: ...
+    def on_time(self, now: datetime, monotonic: float) -> None: ...
+    def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
+    def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
+    def put_off(self, until: float) -> None: ...
+    def give_up(self, error: Exception) -> None: ...
+
+
+class Supervisor:
+    def __init__(self, db: Database, on_done: Callable[[Job], None], *, told_twice: bool = False) -> None:
+        """A process that is `told_twice` gets each signal from whoever sends it to everybody, and from the process that made
+        it."""
+        self._told_twice, self._first_signal_at = told_twice, 0.0
+        self.db, self.on_done = db, on_done
+        # In the transaction that records these ends: what this writes shares their commit.
+        self.with_ends: Callable[[list[Execution]], None] = lambda ended: None
+        self.with_ends_over: Callable[[bool], None] = lambda recorded: None  # that transaction
+        self.may_keep_ends: Callable[[], bool] = lambda: False  # the places of who ended are taken without their record
+        self._keep_ends_until: float | None = None
+        self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
+        self.trouble: sqlite3.Error | None = None  # the first that the database made
+        self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
+        self.try_again_at = 0.0
+        self.jobs: list[Job] = []
+        self.received: signal.Signals | None = None
+        self._signals_seen = 0
+        self._signals_handled = 0
+        self._next_heartbeat = time.monotonic() + HEARTBEAT_EVERY
+        self._wake_reader, self._wake_writer = os.pipe()
+
+    def __enter__(self) -> Self:
+        keep_spare()
+        for descriptor in (self._wake_reader, self._wake_writer):
+            os.set_blocking(descriptor, False)
+        # Python runs handlers between bytecodes only; the byte written here ends the wait.
+        self._old_wakeup = signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        self._old_handlers = {number: signal.signal(number, self._note_signal) for number in _SIGNALS}
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._old_handlers.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._old_wakeup)
+        os.close(self._wake_reader)
+        os.close(self._wake_writer)
+
+    def _note_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._told_twice and self.received is not None and now - self._first_signal_at < SAME_SIGNAL_WITHIN:
+            return
+        self._first_signal_at = self._first_signal_at or now
+        self.received = self.received or signal.Signals(number)
+        self._signals_seen += 1
+
+    @property
+    def stopping(self) -> bool:
+        return self.received is not None
+
+    @property
+    def may_start(self) -> bool:
+        """Whether anything further is to be started."""
+        return self.received is None and self.trouble is None
+
+    def add(self, job: Job) -> None:
+        if job.done:
+            self.on_done(job)
+        else:
+            self.jobs.append(job)
+
+    def wait(self, until: float | None) -> None:
+        """Sleep until something happens, or until a moment of the monotonic clock, and let the jobs react."""
+        self._obey_signals()
+        if not self._record_ends():  # some end before they have begun
+            self._react(until)
+            self._record_ends()
+        finished = [job for job in self.jobs if job.done]
+        self.jobs = [job for job in self.jobs if not job.done]
+        for job in finished:
+            try:
+                self.on_done(job)
+            except sqlite3.Error as error:  # what follows this one is for a later tick
+                self.put_up_with(error)
+
+    def _react(self, until: float | None) -> None:
+        if self.is_awaited():
+            select.select([], [], [], GATHER)  # `time.sleep` waits for a moment, and fails if a faked clock is past it
+        found = self._poll(until)
+        now, monotonic = datetime.now(UTC), time.monotonic()  # what happened meanwhile happened at the same time
+        for job, event in found:
+            if not job.done and job.child is not None:
+                if event == "exit":
+                    self.contained(job, job.on_exit, now, monotonic)
+                elif job.child.open_outputs:
+                    self.contained(job, job.on_output)
+        self._obey_signals()
+        monotonic = time.monotonic()
+        for job in self.jobs:
+            if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
+                self.contained(job, job.on_time, datetime.now(UTC), time.monotonic())
+        self._heartbeat(monotonic)
+
+    def _record_ends(self) -> bool:
+        """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
+        not keep the others from it."""
+        ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
+        if not ending or time.monotonic() < self.try_again_at or self._keeps_ends():
+            return False
+        self._keep_ends_until = None
+        try:
+            if not self._record_together(ending):
+                with self.db.transaction():
+                    self.with_ends([])
+                for job in ending:
+                    self.contained(job, self._record_alone, job)
+        except sqlite3.Error as error:
+            for job in ending:
+                job.end_is_recorded = False
+            self.with_ends_over(False)
+            self.put_up_with(error)
+            for job in ending:
+                self._let_wait(job, error)
+            return False
+        self.with_ends_over(True)
+        for job in ending:
+            if job.end_is_recorded:
+                self.contained(job, job.let_go)
+        return True
+
+    def _keeps_ends(self) -> bool:
+        """Fewer commits cost less: what has ended may be recorded when there is more of it, or after a moment."""
+        if not (self.may_start and self.may_keep_ends()):
+            return False
+        now = time.monotonic()
+        if self._keep_ends_until is None:
+            self._keep_ends_until = now + KEEP_ENDS
+        return now < self._keep_ends_until
+
+    def put_up_with(self, error: sqlite3.Error) -> None:
+        """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
+        tried again until it is on record; whoever took this process's place could only run it once more. In a damaged
+        one nothing can be recorded any more, but what runs is seen to its end all the same. Raised is what is a bug, and
+        everything some time after a signal."""
+        if not (may_pass(error) or is_damage(error)) or (
+            self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
+        ):
+            raise error
+        self.try_again_at, self._keep_ends_until = time.monotonic() + TRY_AGAIN_AFTER, None
+        if self.trouble is None:
+            self.trouble = error
+            self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
+            self.on_trouble(error)
+
+    def _let_wait(self, job: Job, error: sqlite3.Error) -> None:
+        if is_damage(error):
+            job.give_up(error)
+        else:
+            job.put_off(self.try_again_at)
+
+    def _record_together(self, ending: list[Execution]) -> bool:
+        """False if one of them can't be recorded; then nothing is."""
+        with self.db.transaction() as connection:
+            for job in ending:
+                try:
+                    job.record_end()
+                except sqlite3.Error:
+                    raise
+                except Exception:
+                    connection.rollback()
+                    return False
+            self.with_ends(ending)
+        return True
+
+    def _record_alone(self, job: Execution) -> None:
+        job.end_is_recorded = False  # that was taken back
+        try:
+            with self.db.transaction():
+                job.record_end()
+        except sqlite3.Error:
+            job.end_is_recorded = False
+            raise
+
+    def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
+        """One run's trouble never stops the others; only the database is everybody's."""
+        try:
+            reaction(*arguments, **named)
+        except sqlite3.Error as error:
+            self.put_up_with(error)
+            self._let_wait(job, error)
+        except Exception as error:
+            try:
+                job.fail(error, datetime.now(UTC), time.monotonic())
+            except sqlite3.Error as trouble:
+                self.put_up_with(trouble)
+                self._let_wait(job, trouble)
+            except Exception as again:
+                job.fail(again, datetime.now(UTC), time.monotonic())
+
+    def _poll(self, until: float | None) -> list[tuple[Job, str]]:
+        poller = select.poll()
+        poller.register(self._wake_reader, select.POLLIN)
+        sources: dict[int, tuple[Job, str]] = {}
+        for job in self.jobs:
+            if job.child is None:
+                continue
+            sources.update(dict.fromkeys(job.child.open_outputs, (job, "output")))
+            if not job.child.exited:
+                sources[job.child.exit_descriptor] = (job, "exit")
+        for descriptor in sources:
+            poller.register(descriptor, select.POLLIN)
+        moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
+        moments += [moment for moment in (until, self._keep_ends_until) if moment is not None]
+        if self.trouble is not None and any(isinstance(job, Execution) and job.is_ending for job in self.jobs):
+            moments.append(self.try_again_at)
+        wait = max(0.0, min(moments) - time.monotonic())
+        ready = [descriptor for descriptor, _ in poller.poll(wait * 1000 + 1 if wait else 0)]
+        if self._wake_reader in ready:
+            try:
+                os.read(self._wake_reader, 1000)
+            except BlockingIOError:
+                pass
+        # Output before exits, so that the last words of a task are read while its log is still open.
+        found = [sources[descriptor] for descriptor in ready if descriptor in sources]
+        return sorted(found, key=lambda pair: pair[1] == "exit")
+
+    def _obey_signals(self) -> None:
+        if self._signals_handled == self._signals_seen or self.received is None:
+            return
+        self._signals_handled = self._signals_seen
+        for job in self.jobs:
+            self.cancel(job)
+
+    def cancel(self, job: Job) -> None:
+        """As the signal asks for that this process has got."""
+        assert self.received is not None
+        self.contained(
+            job, job.cancel, f"the scheduler got {self.received.name}", datetime.now(UTC), time.monotonic(),
+            at_once=self._signals_seen > 1, by_a_person=self.received is signal.SIGINT,
+        )  # fmt: skip
+
+    def _heartbeat(self, monotonic: float) -> None:
+        if monotonic < self._next_heartbeat:
+            return
+        self._next_heartbeat = monotonic + HEARTBEAT_EVERY
+        reap_adopted()
+        mine = [job.run_id for job in self.jobs if isinstance(job, Execution) and job.holds_slot]
+        if mine:
+            try:
+                runs.renew_heartbeats(self.db, mine, datetime.now(UTC))
+            except sqlite3.Error as error:
+                self.put_up_with(error)

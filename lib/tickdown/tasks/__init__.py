@@ -1,0 +1,1 @@
+"""A task file: found, read, understood, edited in place."""

@@ -1,0 +1,1 @@
+"""One tick in a straight line; the shortcut of an idle one; last words."""

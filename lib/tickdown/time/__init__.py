@@ -1,0 +1,1 @@
+"""Durations, zones and instants: as people write them and as they are stored."""

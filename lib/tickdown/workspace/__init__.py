@@ -1,0 +1,1 @@
+"""The folders of a workspace, what an idle tick relies on, and scheduler.log."""
