@@ -25,7 +25,7 @@ live: $(VENV)/ready-dev
 
 # The real Claude Code against a server on loopback that plays the model: make agents CLAUDE=/path/to/claude
 agents: $(VENV)/ready-dev
-	TICKDOWN_TEST_CLAUDE="$(CLAUDE)" $(BIN)/python -m pytest tests/agents -n 2
+	TICKDOWN_TEST_CLAUDE="$(CLAUDE)" $(BIN)/python -m pytest tests/agents/test_real_claude.py -n 2
 
 # Healing, with scripts in the place of agents.
 demo: $(VENV)/ready

@@ -20,7 +20,7 @@ from tests.cron_by_hand import by_hand
 from tests.faults.invariants import check, journalled
 from tests.faults.kinds import CannotTry, kind
 from tests.helpers import PATIENCE, Gate, Workspace, start_together
-from tests.test_schedule_oracle import clock_time_near, find_changes, random_line, time_word
+from tests.schedule.test_schedule_oracle import clock_time_near, find_changes, random_line, time_word
 
 # Later than any file, as far as anybody can tell: what was written after the time shown would be looked at again and again.
 BEGIN = datetime(2036, 1, 1, tzinfo=UTC)

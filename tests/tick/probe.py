@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(PROJECT))
 out, arguments = sys.argv[1], sys.argv[2:]
 opened: list[str] = []

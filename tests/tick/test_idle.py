@@ -35,7 +35,7 @@ HEAVY = {
 def probe(workspace: Workspace, *arguments: str) -> dict[str, Any]:
     """What a command imports, opens and asks; without the packages in reach that it must not need."""
     out = workspace.root.parent / "probe.json"
-    command = [sys.executable, str(PROJECT / "tests" / "probe.py"), str(out), *arguments]
+    command = [sys.executable, str(PROJECT / "tests" / "tick" / "probe.py"), str(out), *arguments]
     command += ["--workspace", str(workspace.root)]
     done = subprocess.run(command, env=workspace.environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.agents.test_agents import program, told
 from tests.helpers import Gate, Telegram, Workspace, kill
-from tests.test_agents import program, told
 from tickdown.base.model import Comment
 from tickdown.comments.meaning import Action, Wish, may_be_set, outcomes, plain_wish, understood, wish_from
 
