@@ -231,6 +231,17 @@ def test_every_link_points_to_a_file_and_a_heading_that_exist() -> None:
     assert broken == []
 
 
+def test_every_file_of_the_project_that_is_named_exists() -> None:
+    named = {
+        name.rstrip("/")
+        for path, text in DOCUMENTS.items()
+        if path.name != "CHANGELOG.md"  # which tells of what was, too
+        for name in re.findall(r"`((?:tests|lib|prompts|bench|docs)/[\w./-]*)`", text)
+    }
+    assert len(named) > 5
+    assert [name for name in sorted(named) if not (PROJECT / name).exists()] == []
+
+
 def test_every_page_of_docs_is_in_the_contents_of_the_readme() -> None:
     contents = README.partition("## Contents")[2].partition("\n## ")[0]
     assert [path.name for path in MANUAL if path.parent.name == "docs" and f"(docs/{path.name})" not in contents] == []

@@ -50,7 +50,7 @@ def _build(only: str | None) -> tuple[argparse.ArgumentParser, list[str]]:
         "--workspace",
         metavar="DIR",
         default=argparse.SUPPRESS,
-        help="the workspace (default: TICKDOWN_HOME, else this folder)",
+        help="the folder with tasks/ in it (default: TICKDOWN_HOME, else the clone or, if installed, the current folder)",
     )
     common.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON document on stdout")
     parser = argparse.ArgumentParser(
