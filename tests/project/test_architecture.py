@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -95,10 +96,11 @@ def test_there_is_no_import_cycle() -> None:
     assert [name for name in graph if reaches(name, name, set())] == []
 
 
-def test_architecture_tells_of_every_package() -> None:
+def test_architecture_tells_of_every_package_in_this_order() -> None:
     text = (PROJECT / "ARCHITECTURE.md").read_text()
-    assert [name for name in ORDER if f"`{name}" not in text] == []
-    assert text.count("\n") <= 110
+    rows = [re.findall(r"`([a-z]+)/?`", row) for row in re.findall(r"^\| (`.*?) \|", text, re.MULTILINE)]
+    # Those that share a row may stand in either order.
+    assert [name for row in rows for name in sorted(row, key=ORDER.index)] == list(ORDER)
 
 
 def test_what_makes_remembered_tasks_invalid_exists() -> None:

@@ -188,7 +188,7 @@ def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | 
         lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
     elif _healing_could_help(task, verdict, outcome, tried):
         lines.append(
-            "An agent could try to repair such failures: `healer: claude` in config.yaml (README: Self-healing)."
+            "An agent could try to repair such failures: `healer: claude` in config.yaml (docs/failure-and-healing.md)."
         )
     return lines
 
@@ -354,8 +354,8 @@ def lost_alert(path: str) -> Alert:
     return Alert(
         kind=AlertKind.LOST,
         title="the database is gone",
-        body=f"{path} was deleted or emptied, and a new one was made in its place: {_ANEW} To go on from a copy, see README "
-        "(When a task fails).",
+        body=f"{path} was deleted or emptied, and a new one was made in its place: {_ANEW} To go on from a copy, see "
+        "docs/operating.md.",
         forced=True,
     )
 

@@ -171,7 +171,7 @@ def _agent_warnings(app: App, task: Task, around: Surrounds) -> Iterator[Problem
     """Agents that nothing here can keep apart from interactive sessions, and files that no healer will edit."""
     line = task.lines.get("command", 1)
     if task.agent is None and (words := _unguarded(task.command)) is not None:
-        yield Problem(line, "command", f"{words}, so Tickdown can't guard it (README: Agents)", warning=True)
+        yield Problem(line, "command", f"{words}, so Tickdown can't guard it (docs/agents.md)", warning=True)
     for name, reason in scope_of(task, app.workspace, None, around).refused if task.heal_paths else ():
         if name in task.heal_paths:
             yield Problem(
@@ -275,7 +275,7 @@ def _database(app: App) -> tuple[Database, str | None]:
             raise
         return Database(None), f"{path} can't be used: {with_remedy(error)}"
     if damage:
-        advice = "the next tick sets it aside and begins anew; to go on from a copy, see README (When a task fails)"
+        advice = "the next tick sets it aside and begins anew; to go on from a copy, see docs/operating.md"
         return Database(None), f"{path} is damaged: {'; '.join(damage)}; {advice}"
     return db, None
 
@@ -320,7 +320,11 @@ def _agents(context: Context, catalog: Catalog) -> Iterator[Finding]:
         missing = f"{_why_not_found(config.agents[name], place)}: its tasks wait"
         yield Finding("agent", program is not None, f"{name}: {program or missing}")
     if config.healer is None:
-        yield Finding("healing", True, "self-healing is off; `healer: claude` in config.yaml switches it on (README)")
+        yield Finding(
+            "healing",
+            True,
+            "self-healing is off; `healer: claude` in config.yaml switches it on (docs/failure-and-healing.md)",
+        )
         return
     program = find_agent(config.agents[config.healer], place)
     if program is None:
