@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from tickdown.base.errors import TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import Comment, Facts, Hint, HintKind
 from tickdown.comments.meaning import Action, Wish
 from tickdown.comments.reading import act_on
@@ -53,7 +54,7 @@ def _is_spent(task: Task, facts: Facts | None) -> bool:
     if not facts.running and facts.retry_at is None:
         raise TickdownError(
             f"{task.id} was to run once and has ({task.disabled_reason or 'no run is to come'}); give it another schedule, run it again "
-            f"with `scheduler.py run {task.id}`, or if it failed with `scheduler.py retry {task.id}`"
+            f"with `{command_line('run', task.id)}`, or if it failed with `{command_line('retry', task.id)}`"
         )
     return True
 
@@ -65,7 +66,7 @@ def _refuse_past(task: Task, facts: Facts | None, now: datetime) -> None:
     at = task.schedule.moment(facts.anchored_at or facts.armed_at)
     if at <= now and (not task.enabled or paused(now, facts)):
         raise TickdownError(
-            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `scheduler.py run {task.id}`, or give "
+            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `{command_line('run', task.id)}`, or give "
             "it another schedule"
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import tickdown
 from tickdown import VERSION
+from tickdown.base.invocation import program_name
 from tickdown.base.model import RunStatus, TaskState
 from tickdown.time.durations import parse_duration
 
@@ -54,7 +55,7 @@ def _build(only: str | None) -> tuple[argparse.ArgumentParser, list[str]]:
     )
     common.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON document on stdout")
     parser = argparse.ArgumentParser(
-        prog="scheduler.py",
+        prog=program_name(),
         description=f"{tickdown.__doc__}\nCron calls `tick` once a minute; the other commands are for people.",
         epilog=_shown(["list", "run hello", "run --help"]),
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from tickdown.alerts.delivery import complain, deliver
 from tickdown.attempt.command import CannotRun, Place, prepare
 from tickdown.base.errors import Exit, TickdownError, explained
+from tickdown.base.invocation import command_line, program_name
 from tickdown.base.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
 from tickdown.base.records import replace
 from tickdown.base.terminal import PrintableStream, one_line, printable
@@ -161,7 +162,9 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         count = f" ({row['count']})" if row["count"] > 1 else ""
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:
-        screen.line(f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: scheduler.py validate")
+        screen.line(
+            f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: {command_line('validate')}"
+        )
     once_more = "it runs once more, unless that was its second time or it has rerun_interrupted: false"
     for task_id in report.dead:
         screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, and {once_more}")
@@ -201,10 +204,10 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
     context = app.context(db)
     if hindrance(context, task, now) is SkipReason.BUDGET_EXCEEDED:
         raise TickdownError(
-            f"{task.id}: the budget is used up (budget_usd_per_day); `scheduler.py costs` shows what was spent"
+            f"{task.id}: the budget is used up (budget_usd_per_day); `{command_line('costs')}` shows what was spent"
         )
     if heal and (why := why_no_heal(context, task, now)) is not None:
-        print(f"scheduler.py: --heal has no effect: {why}", file=sys.stderr)
+        print(f"{program_name()}: --heal has no effect: {why}", file=sys.stderr)
     occurrence = _manual_occurrence(task, key, now)
     if key is not None:
         earlier = runs.run_by_key(db, occurrence.key)
@@ -230,7 +233,7 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     failed = runs.last_failed(db, task.id, or_missed=isinstance(task.schedule, OneShot))
     facts = tasks.facts(db, task.id)
     if failed is None or facts is None:
-        raise TickdownError(f"{task.id} has no failed run; `scheduler.py run {task.id}` runs it now")
+        raise TickdownError(f"{task.id} has no failed run; `{command_line('run', task.id)}` runs it now")
     if is_spent(task, facts):
         # Before the run, so that the next tick may go on with it should this process die.
         if not task.enabled:
@@ -276,7 +279,7 @@ def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: E
             supervisor.wait(None)
     if isinstance(execution.echo, Echo):
         execution.echo.flush()
-    deliver(app.workspace, db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
+    deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     return _verdict(app, db, screen, task, execution, before, supervisor.received)
 
 
@@ -297,7 +300,9 @@ def _already_running(app: App, db: Database, task: Task) -> TickdownError:
         f", started {in_words(current[0].started_at, datetime.now(UTC))}" if current and current[0].started_at else ""
     )
     which = f" (run {current[0].run_id}{since})" if current else ""
-    return TickdownError(f"{task.id} already runs{which}; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
+    return TickdownError(
+        f"{task.id} already runs{which}; `{command_line('stop', task.id)}` ends it", Exit.ALREADY_RUNNING
+    )
 
 
 def _already_done(db: Database, screen: Screen, task: Task, key: str, earlier: Run) -> Exit:
@@ -357,7 +362,7 @@ def _verdict(
         screen.json(_ended_json(ended, task, facts, state))
     screen.line(verdict_line(task.id, ended.run_id, execution.outcome, duration_ms(ended)))
     if ended.status is RunStatus.SUCCESS and state is TaskState.SUSPENDED:
-        screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")
+        screen.line(f"it succeeded, but is still suspended; go on with: {command_line('resume', task.id)}")
     elif failures > (before.failures if before else 0):
         screen.line(_counted(app, task, failures, state))
     if received is not None:
@@ -370,7 +375,7 @@ def _counted(app: App, task: Task, failures: int, state: TaskState) -> str:
     words = f"failure {failures} in a row"
     if state is TaskState.SUSPENDED:
         since = "now" if task.enabled else "still"
-        return f"{words}; it is {since} suspended; go on with: scheduler.py resume {task.id}"
+        return f"{words}; it is {since} suspended; go on with: {command_line('resume', task.id)}"
     if not task.enabled or state is TaskState.FAILED:
         return words  # there is nothing to be suspended
     may_be_healed = task.self_heal and app.settings.config.healer is not None

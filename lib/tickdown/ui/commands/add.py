@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tickdown.base.errors import Exit, TickdownError, explained
+from tickdown.base.invocation import program_name
 from tickdown.base.terminal import one_line, printable
 from tickdown.context.app import App, sync_catalog
 from tickdown.context.task_file import note_own_edit
@@ -103,7 +104,7 @@ def file_text(name: str, schedule: str, message: str, work: Mapping[str, str | N
     """Every value in quotes, so that none can be taken for something else."""
     fields = {"id": name, "title": message, "schedule": schedule, **work}
     head = [f"{field}: {_quoted(value)}" for field, value in fields.items() if value]
-    return "\n".join(["---", *head, "---", printable(message) or "Written by `scheduler.py add`.", ""])
+    return "\n".join(["---", *head, "---", printable(message) or f"Written by `{program_name()} add`.", ""])
 
 
 def _quoted(value: str) -> str:

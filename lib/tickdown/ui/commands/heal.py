@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from tickdown.attempt.command import own_variables
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import HealRow, HealStatus, Run
 from tickdown.base.terminal import one_line, printable
 from tickdown.context.app import App
@@ -34,7 +35,7 @@ def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | N
     rows = heals.of_run(db, run.run_id)
     if not rows:
         raise TickdownError(
-            f"nothing was healed in run {run.run_id}; `scheduler.py show {task.id}` shows the last runs"
+            f"nothing was healed in run {run.run_id}; `{command_line('show', task.id)}` shows the last runs"
         )
     if diff is not None:
         return _show(app, screen, task, rows, now)
@@ -44,7 +45,7 @@ def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | N
 def _by_beginning(db: Database, name: str) -> Run:
     found = runs.runs_starting_with(db, name) if len(name) >= 8 else []
     if len(found) != 1:
-        raise TickdownError(f"no run {one_line(name, 60)!r}; `scheduler.py history` lists them", Exit.UNKNOWN_ID)
+        raise TickdownError(f"no run {one_line(name, 60)!r}; `{command_line('history')}` lists them", Exit.UNKNOWN_ID)
     return found[0]
 
 
@@ -121,7 +122,7 @@ def _undo(context: Context, screen: Screen, task: Task, run: Run, rows: list[Hea
         raise TickdownError(f"nothing is left of the heals of run {run.run_id}: {rows[-1].status}")
     lock = TaskLock(context.workspace.locks, task.id)
     if not lock.acquire(context.owner):
-        raise TickdownError(f"{task.id} is running; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
+        raise TickdownError(f"{task.id} is running; `{command_line('stop', task.id)}` ends it", Exit.ALREADY_RUNNING)
     try:
         files = undo(context, run.run_id, now)
         heals.undone(context.db, task.id, run.run_id)

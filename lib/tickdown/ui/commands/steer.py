@@ -8,6 +8,7 @@ from typing import Any
 from tickdown.actions.steering import let_run_again
 from tickdown.attempt.command import own_variables
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import DisabledReason, Hint, HintKind
 from tickdown.base.terminal import one_line
 from tickdown.context.app import App, sync_catalog
@@ -40,11 +41,11 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     if not task.enabled:
         reason = task.disabled_reason or "enabled: false"
         is_over = task.disabled_reason in (DisabledReason.COMPLETED, DisabledReason.FAILED)  # `resume` refuses those
-        again = f"`scheduler.py {'run' if is_over else 'resume'} {task.id}`"
+        again = f"`{command_line('run' if is_over else 'resume', task.id)}`"
         raise TickdownError(f"{task.id} does not run anyway ({reason}); {again} lets it run again")
     if end is None:
         where = _disable(app.context(db), task, DisabledReason.PAUSED, now)
-        message = f"{task.id} is paused ({where}); go on with: scheduler.py resume {task.id}"
+        message = f"{task.id} is paused ({where}); go on with: {command_line('resume', task.id)}"
     else:
         sync_catalog(db, catalog, now)
         tasks.pause(db, task.id, end)
@@ -90,7 +91,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     app.log.info("cancelled", task_id=task.id)
     facts = tasks.facts(db, task.id)
     going_on = (
-        f"; it is running, `scheduler.py stop {task.id}` ends that" if facts is not None and facts.running else ""
+        f"; it is running, `{command_line('stop', task.id)}` ends that" if facts is not None and facts.running else ""
     )
     return done(
         screen,

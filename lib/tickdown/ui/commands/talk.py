@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from tickdown.attempt.command import own_variables
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import Comment, TaskState
 from tickdown.base.terminal import one_line
 from tickdown.comments.meaning import COMMANDS, LONGEST_COMMENT, Action, looks_like_a_command, plain_wish
@@ -129,7 +130,7 @@ def _way_on(row: TicketRow, state: TaskState | None) -> str:
     if state in (TaskState.ACTIVE, TaskState.RUNNING):
         return f"It goes on by itself; close with: {closes_ticket(row)}"
     if state in (TaskState.SUSPENDED, TaskState.PAUSED):
-        return f"It is {state} now. Go on with: scheduler.py resume {ticket.task_id}"
+        return f"It is {state} now. Go on with: {command_line('resume', ticket.task_id)}"
     return f"Close with: {closes_ticket(row)}"
 
 
@@ -137,7 +138,7 @@ def _close(app: App, screen: Screen, number: int, note: str | None, now: datetim
     db = app.database()
     closed = close_ticket(db, number, app.redactor.text(one_line(note or f"closed by {who_am_i()}", 500)), now)
     if closed is None:
-        raise TickdownError(f"no ticket {number}; `scheduler.py tickets --all` lists them", Exit.UNKNOWN_ID)
+        raise TickdownError(f"no ticket {number}; `{command_line('tickets', '--all')}` lists them", Exit.UNKNOWN_ID)
     if not closed:
         raise TickdownError(f"ticket {number} is closed already")
     app.log.info("ticket_closed", ticket=number)
