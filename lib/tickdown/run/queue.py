@@ -151,7 +151,7 @@ class Queue:
         over."""
         ahead = [one for one in self.claimed if not one.execution.holds_slot]
         with self.context.db.transaction() as connection:
-            given = [one for one in ahead if runs.unclaim(connection, one.execution.run_id, self.context.owner)]
+            given = [one for one in ahead if runs.unclaim(connection, one.execution.lease)]
         self.claimed = [one for one in self.claimed if one.execution.holds_slot]
         self.waiting[:0] = [one.queued for one in given]
         self._forget(given)
@@ -242,7 +242,7 @@ class Queue:
             self._taking_slots += not_started[: max(0, places)]
         if self._taking_slots:
             now = datetime.now(UTC)
-            started = [(run.run_id, run.started_at or now) for run in self._taking_slots]
+            started = [(run.lease, run.started_at or now) for run in self._taking_slots]
             runs.hold_slots(self.context.db.connection, started)
         if ended and self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
             quick_since = time.monotonic() - IS_QUICK
@@ -465,7 +465,7 @@ class Queue:
         decision, occurrence = queued.decision, queued.occurrence
         facts = decision.facts
         return Execution(
-            self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
+            self.context, decision.task, lock, new.lease, occurrence.source, occurrence.at, new.trace_id,
             retries_used=facts.retries_used if occurrence.follows else 0,
             transient_retries_used=facts.transient_retries_used if occurrence.follows else 0,
             heals_used=len(heals.of_chain(self.context.db, occurrence.follows)) if occurrence.follows else 0,

@@ -17,6 +17,7 @@ from tickdown.processes.termination import keep_spare, reap_adopted
 from tickdown.run.execution import Execution
 from tickdown.store import runs
 from tickdown.store.database import Database, is_damage, may_pass
+from tickdown.store.errors import LostLease
 
 P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
@@ -45,6 +46,7 @@ class Job(Protocol):
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
     def put_off(self, until: float) -> None: ...
+    def lose(self, monotonic: float) -> None: ...
     def give_up(self, error: Exception) -> None: ...
 
 
@@ -227,12 +229,16 @@ class Supervisor:
         """One run's trouble never stops the others; only the database is everybody's."""
         try:
             reaction(*arguments, **named)
+        except LostLease:
+            job.lose(time.monotonic())
         except sqlite3.Error as error:
             self.put_up_with(error)
             self._let_wait(job, error)
         except Exception as error:
             try:
                 job.fail(error, datetime.now(UTC), time.monotonic())
+            except LostLease:
+                job.lose(time.monotonic())
             except sqlite3.Error as trouble:
                 self.put_up_with(trouble)
                 self._let_wait(job, trouble)
@@ -286,9 +292,10 @@ class Supervisor:
             return
         self._next_heartbeat = monotonic + HEARTBEAT_EVERY
         reap_adopted()
-        mine = [job.run_id for job in self.jobs if isinstance(job, Execution) and job.holds_slot]
+        mine = {job.lease: job for job in self.jobs if isinstance(job, Execution) and job.renews_lease}
         if mine:
             try:
-                runs.renew_heartbeats(self.db, mine, datetime.now(UTC))
+                for lease in runs.renew_heartbeats(self.db, list(mine), datetime.now(UTC)):
+                    mine[lease].lose(monotonic)
             except sqlite3.Error as error:
                 self.put_up_with(error)

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
 
-from tickdown.base.model import HealRow, HealStatus, HealVerdict, Owner, Rung
+from tickdown.base.model import HealRow, HealStatus, HealVerdict, Lease, Rung
 from tickdown.failure.ladder import MOST_HEALS_A_DAY, NoHeal
 from tickdown.store import runs
 from tickdown.store.database import Database
@@ -15,14 +15,14 @@ from tickdown.time.instants import from_store, to_store
 
 
 def start(
-    db: Database, row: HealRow, owner: Owner, *, midnight: datetime, most_a_day: int, now: datetime
+    db: Database, row: HealRow, lease: Lease, *, midnight: datetime, most_a_day: int, now: datetime
 ) -> NoHeal | bool:
-    """Count a heal and begin its attempt; why not, or False if the run is not ours any more. `midnight` is when today began."""
+    """Count a heal and begin its attempt; why not, or False if somebody wants the run to end. `midnight` is when today began."""
     with db.transaction() as connection:
         used_up = no_heal_left(db, row.task_id, midnight, most_a_day)
         if used_up is not None:
             return used_up
-        if not runs.insert_attempt(connection, row.run_id, row.attempt, Rung.HEAL, owner, now):
+        if not runs.insert_attempt(connection, lease, row.attempt, Rung.HEAL, now):
             return False
         connection.execute(
             "INSERT INTO heals (run_id, attempt, task_id, started_at, status, signature) VALUES (?, ?, ?, ?, ?, ?)",
