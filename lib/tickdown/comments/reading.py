@@ -3,7 +3,6 @@ rung of the run."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -22,6 +21,7 @@ from tickdown.context.task_file import disable_in_file
 from tickdown.failure.outcomes import Outcome, cleaned
 from tickdown.governor.governor import is_spent
 from tickdown.store import comments, costs, outbox, runs, tasks
+from tickdown.store.database import Connection
 from tickdown.tasks.task import Task
 
 ANSWER_WITHIN = timedelta(minutes=2)
@@ -58,7 +58,7 @@ def plain_wish_for(context: Context, task: Task, now: datetime) -> tuple[list[Co
 
 
 def act_on(
-    connection: sqlite3.Connection,
+    connection: Connection,
     task: Task,
     read: Sequence[Comment],
     wish: Wish,
@@ -95,7 +95,7 @@ def skip_run(
     context.log.info("run_skipped", task_id=task.id, run_id=ending.run_id, wish=wish.action)
 
 
-def _skip_the_only_one(connection: sqlite3.Connection, task: Task, lease: Lease, wish: Wish) -> None:
+def _skip_the_only_one(connection: Connection, task: Task, lease: Lease, wish: Wish) -> None:
     """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
     if wish.action is Action.SKIP:
         tasks.close(connection, task.id, DisabledReason.COMPLETED)

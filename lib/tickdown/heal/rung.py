@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto
@@ -24,6 +23,7 @@ from tickdown.failure.outcomes import Outcome, cleaned
 from tickdown.heal.healer import Heal, Result, audit, log_tail, new_row, take_back_interrupted
 from tickdown.processes.lock import TaskLock
 from tickdown.store import heals, runs
+from tickdown.store.errors import StoreError
 from tickdown.tasks.task import Task
 
 
@@ -152,7 +152,7 @@ class Healing:
         try:
             with self.context.db.transaction() as connection:
                 heals.record(connection, row)
-        except sqlite3.Error:
+        except StoreError:
             self._current = current  # it still waits for its proof
             raise
         audit(self.context, row, current.diff, outcome.status, self.redactor, now)

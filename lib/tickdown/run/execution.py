@@ -482,7 +482,7 @@ class Execution:
         """How the last attempt had ended, if the owner died between it and the one that was to follow: then nothing was cut
         off, and what was to follow still does, a retry or the rerun of one that was cut off earlier."""
         last = runs.attempts_of(self.context.db, self.run_id)[-1]
-        if why.status is not RunStatus.ORPHANED or last["rung"] in (Rung.HEAL, Rung.COMMENTS):
+        if why.status is not RunStatus.ORPHANED or last.rung in (Rung.HEAL, Rung.COMMENTS):
             return None
         outcome = runs.outcome_of(last)
         if outcome.status is RunStatus.ORPHANED:

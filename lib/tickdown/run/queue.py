@@ -9,7 +9,6 @@ claimed ahead takes over the slot of one that ended, in the transaction that rec
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,8 @@ from tickdown.run.helper import Helper
 from tickdown.run.supervisor import Supervisor
 from tickdown.schedule.schedule import Reboot
 from tickdown.store import comments, heals, runs, tasks
+from tickdown.store.database import Connection
+from tickdown.store.errors import StoreError
 from tickdown.tasks.task import Task
 
 # So many share a commit; more of them, and those that run would have ended before the next are started.
@@ -183,7 +184,7 @@ class Queue:
             return
         try:
             self.give_back()
-        except sqlite3.Error as error:
+        except StoreError as error:
             self.supervisor.put_up_with(error)
         claimed, self.claimed = self.claimed, []
         for one in claimed:
@@ -290,7 +291,7 @@ class Queue:
                     for candidate in ready:
                         is_ahead = len(self._being_claimed) >= free
                         self._claim_and_make(connection, going, candidate, left, now, ahead=is_ahead)
-            except sqlite3.Error:
+            except StoreError:
                 self._claims_over(False)
                 _let_go(ready)
                 raise
@@ -330,7 +331,7 @@ class Queue:
             else:
                 try:
                     candidate = self._candidate_contained(queued, now, healing, commented)
-                except sqlite3.Error:
+                except StoreError:
                     _let_go(ready)
                     raise
                 if candidate is not None:
@@ -367,7 +368,7 @@ class Queue:
         is_commented = task.id.lower() in commented
         try:
             words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
-        except sqlite3.Error:
+        except StoreError:
             lock.release()
             raise
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
@@ -409,7 +410,7 @@ class Queue:
 
     def _claim_and_make(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         going: runs.ActiveRuns,
         candidate: Candidate,
         left: list[Queued],
@@ -451,7 +452,7 @@ class Queue:
         )
 
     def _claim(
-        self, connection: sqlite3.Connection, going: runs.ActiveRuns, queued: Queued, new: runs.NewRun, now: datetime,
+        self, connection: Connection, going: runs.ActiveRuns, queued: Queued, new: runs.NewRun, now: datetime,
         *, ahead: bool = False,
     ) -> runs.Claim:  # fmt: skip
         decision, config = queued.decision, self.context.settings.config

@@ -140,7 +140,7 @@ def _give_back(context: Context, run: Run) -> bool:
 
 def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
-    retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
+    retried = sum(attempt.rung is Rung.RETRY for attempt in runs.attempts_of(context.db, run.run_id))
     before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
     # Looked at again: it may be of another version, which knew other rules.
     change = permitted(run.modification)[0] if run.modification is not None else None

@@ -41,9 +41,9 @@ def what_was_tried(
     """For alerts and tickets; `attempt` and `rung` are the last."""
     return messages.Tried(
         attempts=[
-            (row["rung"], row["status"], redactor.text(row["note"] or row["error"] or ""))
-            for row in runs.attempts_of(db, run_id)
-            if row["number"] != attempt or row["status"] != RunStatus.RUNNING
+            (one.rung, one.status, redactor.text(one.note or one.error or ""))
+            for one in runs.attempts_of(db, run_id)
+            if one.number != attempt or one.status is not RunStatus.RUNNING
         ],
         last_rung=rung,
         heals=heals.of_chain(db, run_id),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -17,6 +16,7 @@ from tickdown.base.model import (
     FAILURES,
     NO_USAGE,
     Alert,
+    Attempt,
     ChainOn,
     DisabledReason,
     ErrorClass,
@@ -40,7 +40,7 @@ from tickdown.failure.ladder import Verdict
 from tickdown.failure.outcomes import Outcome
 from tickdown.governor.governor import Plan, Unrun, is_by_chain, occurrence_key
 from tickdown.store import outbox, tasks
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.store.errors import LostLease
 from tickdown.store.tickets import note_on_tickets, open_ticket
 from tickdown.time.instants import from_store, maybe_from_store, to_store
@@ -75,7 +75,7 @@ class NewRun:
 class ActiveRuns:
     """What goes on while claims are made: known to all claims of one transaction, and read once for them."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         running = connection.execute("SELECT task_id, heartbeat_at FROM task_runs WHERE status = 'running'").fetchall()
         self.tasks = {row[0].lower() for row in running}
         self.slots_held = sum(row[1] is not None for row in running)
@@ -100,7 +100,7 @@ def claim(
 
 
 def claim_in(
-    connection: sqlite3.Connection, going: ActiveRuns, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
+    connection: Connection, going: ActiveRuns, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
     group_limit: int | None = None, plan: Plan | None = None, next_boot_id: str | None = None, ahead: bool = False,
 ) -> Claim:  # fmt: skip
     """The same, as a part of the caller's transaction. What its `plan` says of other occurrences is recorded with it.
@@ -153,7 +153,7 @@ def claim_in(
     return Claim.WON
 
 
-def hold_slots(connection: sqlite3.Connection, started: Sequence[tuple[Lease, datetime]]) -> None:
+def hold_slots(connection: Connection, started: Sequence[tuple[Lease, datetime]]) -> None:
     """Of runs that were claimed ahead: each has taken the slot of one that ended, and started then. One that is another's by
     now is passed over: its loss is noticed when it is renewed or ends."""
     held = connection.executemany(
@@ -168,12 +168,12 @@ def hold_slots(connection: sqlite3.Connection, started: Sequence[tuple[Lease, da
     )
 
 
-def _is_held(connection: sqlite3.Connection, lease: Lease) -> bool:
+def _is_held(connection: Connection, lease: Lease) -> bool:
     found = connection.execute("SELECT 1 FROM task_runs WHERE run_id = ? AND lease = ?", (lease.run_id, lease.number))
     return found.fetchone() is not None
 
 
-def must_hold(connection: sqlite3.Connection, lease: Lease) -> None:
+def must_hold(connection: Connection, lease: Lease) -> None:
     """Before something is done to files that the end of the run is to record."""
     if not _is_held(connection, lease):
         raise LostLease(lease)
@@ -197,7 +197,7 @@ def take_slot(db: Database, lease: Lease, limit: int, now: datetime) -> bool:
     return True
 
 
-def unclaim(connection: sqlite3.Connection, lease: Lease) -> bool:
+def unclaim(connection: Connection, lease: Lease) -> bool:
     """Of a run that was claimed ahead and not started: as if it had never been claimed. False if somebody wants it to end,
     which is to be on record, or has it already."""
     found = connection.execute(
@@ -220,7 +220,7 @@ def unclaim(connection: sqlite3.Connection, lease: Lease) -> bool:
 
 
 def _take_up(
-    connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, settles: datetime | None
+    connection: Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, settles: datetime | None
 ) -> bool:
     """`settles`: every occurrence of the schedule up to then is dealt with by this decision."""
     if occurrence.source is Source.RETRY:
@@ -251,13 +251,13 @@ def _take_up(
     return True
 
 
-def _is_unchanged(connection: sqlite3.Connection, facts: Facts) -> bool:
+def _is_unchanged(connection: Connection, facts: Facts) -> bool:
     """What waits can change while the last occurrence stays the same."""
     (revision,) = connection.execute("SELECT revision FROM tasks WHERE id = ?", (facts.task_id,)).fetchone() or (None,)
     return bool(revision == facts.revision)
 
 
-def _no_longer_waits(connection: sqlite3.Connection, occurrence: Occurrence) -> str | None:
+def _no_longer_waits(connection: Connection, occurrence: Occurrence) -> str | None:
     """It starts: from here on its run is its row. That it has waited for others than itself is worth a note."""
     which = (occurrence.task_id, to_store(occurrence.at))
     row = connection.execute(
@@ -278,14 +278,14 @@ def _waiting_key(task_id: str, at: datetime) -> str:
     return f"{occurrence_key(task_id, at)}+waiting"
 
 
-def _chain_stands(connection: sqlite3.Connection, facts: Facts) -> bool:
+def _chain_stands(connection: Connection, facts: Facts) -> bool:
     """False if somebody else has answered the ends of this decision, or a newer one is in the place of the last."""
     ended_run = facts.chained.run_id if facts.chained else None
     found = connection.execute("SELECT 1 FROM chains WHERE task_id = ? AND ended_run = ?", (facts.task_id, ended_run))
     return found.fetchone() is not None
 
 
-def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
+def _answer_chain(connection: Connection, facts: Facts) -> None:
     """The ends that this decision was made from have had their effect; one that came since has not."""
     assert facts.chained is not None
     connection.execute(
@@ -312,7 +312,7 @@ def write_off(
 
 
 def _record_unrun(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
     note: str | None = None,
 ) -> None:  # fmt: skip
     """What waits has its own rows, before those of what will not run: only the latter are shared."""
@@ -329,7 +329,7 @@ def _record_unrun(
 
 
 def _set_waiting(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
     note: str | None,
 ) -> None:  # fmt: skip
     """From now on these wait. One that does no longer, and was not started, has its row already: the reason was to last."""
@@ -350,7 +350,7 @@ def _set_waiting(
 
 
 def _let_wait(
-    connection: sqlite3.Connection, task_id: str, one: Waiting, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, task_id: str, one: Waiting, reason: SkipReason | None, host: str, now: datetime,
     note: str | None,
 ) -> None:  # fmt: skip
     key, waits = _waiting_key(task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
@@ -361,7 +361,7 @@ def _let_wait(
 
 
 def _settle(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, now: datetime, is_interval: bool, boot_id: str | None,
+    connection: Connection, facts: Facts, plan: Plan, now: datetime, is_interval: bool, boot_id: str | None,
     closing: DisabledReason | None,
 ) -> bool:  # fmt: skip
     if (facts.waiting or plan.waiting) and not _is_unchanged(connection, facts):
@@ -395,7 +395,7 @@ def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime, note
 
 
 def _extend_last_skip(
-    connection: sqlite3.Connection,
+    connection: Connection,
     task_id: str,
     unrun: Unrun,
     source: Source,
@@ -431,7 +431,7 @@ def _extend_last_skip(
 
 
 def insert_unrun(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
+    connection: Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
     key: str | None = None, note: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
@@ -449,7 +449,7 @@ def new_run_id(now: datetime) -> str:
     return f"{to_store(now)[:19].replace('-', '').replace(':', '')}-{os.urandom(4).hex()}"
 
 
-def _insert_attempt(connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
+def _insert_attempt(connection: Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
     connection.execute(
         "INSERT INTO attempts (run_id, number, rung, status, started_at) VALUES (?, ?, ?, 'running', ?)",
         (run_id, number, rung.value, to_store(now)),
@@ -461,7 +461,7 @@ def start_attempt(db: Database, lease: Lease, number: int, rung: Rung, now: date
         return insert_attempt(connection, lease, number, rung, now)
 
 
-def insert_attempt(connection: sqlite3.Connection, lease: Lease, number: int, rung: Rung, now: datetime) -> bool:
+def insert_attempt(connection: Connection, lease: Lease, number: int, rung: Rung, now: datetime) -> bool:
     """A further attempt of a run; False if somebody wants it to end."""
     alive = connection.execute(
         "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND lease = ?",
@@ -488,7 +488,7 @@ def finish_attempt(
 
 
 def end_attempt(
-    connection: sqlite3.Connection,
+    connection: Connection,
     lease: Lease,
     number: int,
     outcome: Outcome,
@@ -546,7 +546,7 @@ class Ending:
 
 
 def finish_unremarkable(
-    connection: sqlite3.Connection, lease: Lease, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
+    connection: Connection, lease: Lease, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
     source: Source, now: datetime, started_at: datetime | None = None,
 ) -> bool:  # fmt: skip
     """What `finish_run` writes for nearly every run: its first attempt succeeded, and its task has no past that this would
@@ -574,7 +574,7 @@ def _last_end(source: Source, now: datetime) -> str | None:
     return to_store(now) if source is not Source.MANUAL else None
 
 
-def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) -> None:
+def finish_run(connection: Connection, ending: Ending, now: datetime) -> None:
     """LostLease if somebody else has taken this run over: then nothing is changed."""
     outcome, lease = ending.outcome, ending.lease
     ended = connection.execute(
@@ -620,7 +620,7 @@ def _probation_values(probation: Probation | None) -> tuple[object, ...]:
     return (None, None, None) if probation is None else (probation.run_id, probation.left, to_store(probation.until))
 
 
-def forget_unstarted(connection: sqlite3.Connection, lease: Lease) -> None:
+def forget_unstarted(connection: Connection, lease: Lease) -> None:
     """Of a run that a comment kept from starting: the attempt that was to be its first."""
     must_hold(connection, lease)
     connection.execute("DELETE FROM attempts WHERE run_id = ? AND status = 'running'", (lease.run_id,))
@@ -630,23 +630,21 @@ def forget_unstarted(connection: sqlite3.Connection, lease: Lease) -> None:
     )
 
 
-def give_back(connection: sqlite3.Connection, lease: Lease, task_id: str) -> None:
+def give_back(connection: Connection, lease: Lease, task_id: str) -> None:
     """The occurrence that this run took up is to come again: its key and its place are free."""
     must_hold(connection, lease)
     connection.execute("UPDATE task_runs SET key = key || '+' || run_id WHERE run_id = ?", (lease.run_id,))
     connection.execute("UPDATE tasks SET last_occurrence = NULL WHERE id = ?", (task_id,))
 
 
-def modify(connection: sqlite3.Connection, lease: Lease, change: Modification) -> None:
+def modify(connection: Connection, lease: Lease, change: Modification) -> None:
     """What a comment changes for this run, kept for its further attempts."""
     must_hold(connection, lease)
     text = json.dumps({"env": dict(change.env), "prompt": change.prompt})
     connection.execute("UPDATE task_runs SET modification = ? WHERE run_id = ?", (text, lease.run_id))
 
 
-def _tell_those_after(
-    connection: sqlite3.Connection, run_id: str, task_id: str, status: RunStatus, now: datetime
-) -> None:
+def _tell_those_after(connection: Connection, run_id: str, task_id: str, status: RunStatus, now: datetime) -> None:
     """In the transaction of the end, so that no chain breaks where the scheduler does."""
     wanted = None
     if status is RunStatus.SUCCESS:
@@ -798,17 +796,37 @@ def runs_starting_with(db: Database, prefix: str) -> list[Run]:
     return [to_run(row) for row in rows]
 
 
-def attempts_of(db: Database, run_id: str) -> list[sqlite3.Row]:
-    return db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)
+def attempts_of(db: Database, run_id: str) -> list[Attempt]:
+    return [_attempt(row) for row in db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)]
 
 
-def outcome_of(attempt: sqlite3.Row) -> Outcome:
+def _attempt(row: Row) -> Attempt:
+    return Attempt(
+        number=row["number"],
+        rung=Rung(row["rung"]),
+        status=RunStatus(row["status"]),
+        started_at=from_store(row["started_at"]),
+        finished_at=maybe_from_store(row["finished_at"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        error_class=ErrorClass(row["error_class"]) if row["error_class"] else None,
+        error=row["error"],
+        note=row["note"],
+        log_start=row["log_start"],
+        log_end=row["log_end"],
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        cost_usd=row["cost_usd"],
+        session_id=row["session_id"],
+    )
+
+
+def outcome_of(attempt: Attempt) -> Outcome:
     """How an attempt ended, as far as it is kept."""
-    error_class = ErrorClass(attempt["error_class"]) if attempt["error_class"] else None
-    return Outcome(RunStatus(attempt["status"]), attempt["exit_code"], attempt["signal"], error_class, attempt["error"])
+    return Outcome(attempt.status, attempt.exit_code, attempt.signal, attempt.error_class, attempt.error)
 
 
-def to_run(row: sqlite3.Row) -> Run:
+def to_run(row: Row) -> Run:
     owner = None
     if row["owner_pid"] is not None:
         owner = Owner(row["host"], row["owner_pid"], row["owner_started"], row["owner_boot"])
