@@ -3,7 +3,6 @@ the database in one transaction, so that what is cut off in between is simply do
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
@@ -18,13 +17,14 @@ from tickdown.governor.governor import is_spent, paused
 from tickdown.processes.process import boot_id
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import comments, hints, tasks
+from tickdown.store.database import Connection
 from tickdown.tasks.task import Task
 from tickdown.time.instants import to_milliseconds
 from tickdown.time.moments import when
 
 
 def let_run_again(
-    context: Context, task: Task, now: datetime, also: Callable[[sqlite3.Connection], object] = lambda connection: None
+    context: Context, task: Task, now: datetime, also: Callable[[Connection], object] = lambda connection: None
 ) -> bool:
     """Enable it and forget its failures; True if only what is left of its one run goes on. `also` belongs to the same
     transaction."""

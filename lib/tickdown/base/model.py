@@ -313,6 +313,15 @@ class Owner:
 
 
 @record(frozen=True)
+class Lease:
+    """The right to write to a run. Who takes the run over raises the number, and whatever the owner before that still writes
+    hits no row."""
+
+    run_id: str
+    number: int = 1
+
+
+@record(frozen=True)
 class Hint:
     """Advice that bends the schedule for a while: an interval (`every`) or one moment (`at`)."""
 
@@ -385,6 +394,28 @@ class Facts:
 
 
 @record(frozen=True)
+class Attempt:
+    """A row of `attempts`."""
+
+    number: int
+    rung: Rung
+    status: RunStatus
+    started_at: datetime
+    finished_at: datetime | None
+    exit_code: int | None
+    signal: int | None
+    error_class: ErrorClass | None
+    error: str | None
+    note: str | None
+    log_start: int | None
+    log_end: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    session_id: str | None
+
+
+@record(frozen=True)
 class Run:
     """A row of `task_runs`."""
 
@@ -417,3 +448,8 @@ class Run:
     modification: Modification | None = None
     note: str | None = None  # what else is worth telling
     over_budget: bool = False  # it has cost more than its task's `budget_usd`
+    lease_number: int = 1
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.run_id, self.lease_number)

@@ -383,4 +383,9 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
     END;
     """,
+    """
+    -- Raised by whoever takes a run over, and named by every write that renews or ends it: an owner that was declared dead
+    -- can't write over its successor.
+    ALTER TABLE task_runs ADD COLUMN lease INTEGER NOT NULL DEFAULT 1;
+    """,
 )

@@ -265,7 +265,7 @@ def _begin(
         return None
     echo = Echo(sys.stderr if screen.as_json else sys.stdout)
     return Execution(
-        context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id, may_heal=heal, echo=echo
+        context, task, lock, new.lease, occurrence.source, occurrence.at, new.trace_id, may_heal=heal, echo=echo
     )
 
 
@@ -352,7 +352,10 @@ def _verdict(
     received: signal.Signals | None,
 ) -> Exit:  # fmt: skip
     ended = runs.get_run(db, execution.run_id)
-    assert ended is not None and execution.outcome is not None
+    if ended is None or execution.outcome is None:
+        raise TickdownError(
+            f"{task.id}: another process has taken this run over; `history {task.id}` tells how it ended"
+        )
     facts = tasks.facts(db, task.id)
     failures = facts.failures if facts else 0
     # The run may have changed the file, and so may somebody meanwhile.

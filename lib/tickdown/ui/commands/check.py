@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator
@@ -29,7 +28,8 @@ from tickdown.run.recovery import dead_runs
 from tickdown.schedule.cron import Cron, notes_between
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import costs, outbox, runs, tasks, ticks
-from tickdown.store.database import Database, may_pass
+from tickdown.store.database import Database
+from tickdown.store.errors import Unusable, with_remedy
 from tickdown.store.heartbeat import OUTAGE_AFTER
 from tickdown.store.tickets import list_tickets
 from tickdown.tasks.catalogue import Catalog, TaskFile, find_files, load_file
@@ -265,8 +265,6 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
 
 def _database(app: App) -> tuple[Database, str | None]:
     """It, or with what is wrong with it an empty one: there is more to be checked."""
-    from tickdown.tick.crash import with_remedy
-
     path, workspace = app.database_path(), app.workspace
     written = (workspace.state, workspace.locks, path.parent, path, *(Path(f"{path}{end}") for end in ("-wal", "-shm")))
     trouble = next((words for words in (_not_writable(one, workspace) for one in written) if words), None)
@@ -277,9 +275,7 @@ def _database(app: App) -> tuple[Database, str | None]:
         damage = db.problems()
     except TickdownError as error:
         return Database(None), str(error)
-    except sqlite3.Error as error:
-        if not may_pass(error):
-            raise
+    except Unusable as error:
         return Database(None), f"{path} can't be used: {with_remedy(error)}"
     if damage:
         advice = "the next tick sets it aside and begins anew; to go on from a copy, see docs/operating.md"

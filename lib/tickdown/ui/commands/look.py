@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import sys
 import time
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tickdown.base.errors import Exit, TickdownError
-from tickdown.base.model import ChainOn, Facts, Run, RunStatus, TaskState
+from tickdown.base.model import Attempt, ChainOn, Facts, Run, RunStatus, TaskState
 from tickdown.base.records import as_dict, replace
 from tickdown.base.redact import RedactedStream, Redactor
 from tickdown.base.terminal import PrintableStream, one_line
@@ -29,7 +28,6 @@ from tickdown.tasks.catalogue import Catalog
 from tickdown.tasks.task import Task
 from tickdown.tasks.yaml_tree import Problem
 from tickdown.time.durations import duration_text, iso, parse_duration, parse_moment, took
-from tickdown.time.instants import maybe_from_store
 from tickdown.time.moments import when
 from tickdown.time.zones import get_zone, zone_name
 from tickdown.ui.views import (
@@ -238,12 +236,13 @@ def _show_attempts(app: App, screen: Screen, db: Database, run: Run) -> None:
     missing = f"no log: {_LOST}" if run.attempts else "log -"
     screen.line()
     screen.line(f"last run   {run.run_id}, {f'log {run.log}' if found else missing}")
-    for row in runs.attempts_of(db, run.run_id):
-        ended = f" exit {row['exit_code']}" if row["exit_code"] is not None else ""
-        ended = f" signal {row['signal']}" if row["signal"] else ended
-        error = f": {one_line(row['note'] or row['error'], 300)}" if row["note"] or row["error"] else ""
-        cost = f" {usd(row['cost_usd'])}" if row["cost_usd"] is not None else ""
-        screen.line(f"  attempt {row['number']} ({row['rung']}) {row['status']}{ended}{cost}{error}")
+    for one in runs.attempts_of(db, run.run_id):
+        ended = f" exit {one.exit_code}" if one.exit_code is not None else ""
+        ended = f" signal {one.signal}" if one.signal else ended
+        told = one.note or one.error
+        error = f": {one_line(told, 300)}" if told else ""
+        cost = f" {usd(one.cost_usd)}" if one.cost_usd is not None else ""
+        screen.line(f"  attempt {one.number} ({one.rung}) {one.status}{ended}{cost}{error}")
     if run.summary:
         screen.line(text_block("\n".join(run.summary.rstrip().splitlines()[-10:])))
 
@@ -290,15 +289,15 @@ def _run_with_attempts(db: Database, run: Run, zone: tzinfo) -> dict[str, Any]:
         **run_json(run, zone),
         "summary": run.summary,
         "result": run.usage.text,
-        "attempt_details": [_attempt_json(row, zone) for row in runs.attempts_of(db, run.run_id)],
+        "attempt_details": [_attempt_json(one, zone) for one in runs.attempts_of(db, run.run_id)],
     }
 
 
-def _attempt_json(row: sqlite3.Row, zone: tzinfo) -> dict[str, Any]:
+def _attempt_json(attempt: Attempt, zone: tzinfo) -> dict[str, Any]:
     names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error", "note",
              "log_start", "log_end", "input_tokens", "output_tokens", "cost_usd", "session_id")  # fmt: skip
-    times = {name: iso(maybe_from_store(row[name]), zone) for name in ("started_at", "finished_at")}
-    return {name: row[name] for name in names} | times
+    times = {name: iso(getattr(attempt, name), zone) for name in ("started_at", "finished_at")}
+    return {name: getattr(attempt, name) for name in names} | times
 
 
 def _warnings(catalog: Catalog, task: Task) -> list[Problem]:
