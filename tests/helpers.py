@@ -333,9 +333,13 @@ class Telegram:
             f"  destinations: {{home: {{chat: '-1001', thread: 7}}, work: {{chat: '-1002'}}}}\n  default: home\n{more}"
         )
 
+    def hang_up(self) -> None:
+        """On one that was stalled."""
+        self._release.put(None)
+
     def close(self) -> None:
         for _ in range(50):
-            self._release.put(None)
+            self.hang_up()
         self.server.shutdown()
         self.server.server_close()
         self._thread.join()

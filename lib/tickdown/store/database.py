@@ -282,6 +282,17 @@ class Database:
         self._in_place_of = ""  # if it has to be made anew, this one is gone
         self._open_or_make()
 
+    def another_connection(self) -> Database:
+        """To the same file, for another thread. Opened by SQLite alone: a process that closes any descriptor of a file loses all
+        its locks on it, and SQLite knows what it has open."""
+        from copy import copy
+
+        other = copy(self)
+        other._turns = None  # those are between processes
+        address = f"{self.path.absolute().as_uri()}?mode=rw"  # which makes none, should it be gone
+        other._use(sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection))
+        return other
+
     def copy_to(self, path: Path) -> None:
         """All of it as it is now, in a file of its own that only its owner can read."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE))

@@ -105,6 +105,12 @@ def any_pending(db: Database) -> bool:
     return db.one("SELECT 1 FROM alerts WHERE status = 'pending' LIMIT 1") is not None
 
 
+def newest_pending(db: Database) -> int:
+    """The number of the newest alert that is not sent; 0 if there is none."""
+    row = db.one("SELECT MAX(id) FROM alerts WHERE status = 'pending'")
+    return (row[0] if row is not None else None) or 0
+
+
 def _outgoing(row: Row, lease: str) -> Outgoing:
     alert = Alert(
         kind=AlertKind(row["kind"]), title=row["title"], body=row["body"], output=row["output"], forced=bool(row["forced"]),

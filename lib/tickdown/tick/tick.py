@@ -12,6 +12,7 @@ from tickdown.actions.steering import obey_comment
 from tickdown.alerts import messages
 from tickdown.alerts.delivery import deliver
 from tickdown.alerts.ping import Pinger
+from tickdown.alerts.sender import Sender
 from tickdown.base.errors import Exit, TickdownError
 from tickdown.base.machine import machine_load
 from tickdown.base.model import (
@@ -123,6 +124,7 @@ class Tick:
         self.supervisor = self._new_supervisor()
         slots = context.settings.config.max_concurrent
         self.queue = Queue(context, self.supervisor, slots, self.report.run_ids)
+        self.sender: Sender | None = Sender(context.workspace, context.db, context.settings.config, context.redactor)
         self._lost_helper: int | None = None
         self._news: list[str] = []  # for whoever reads what this prints
         self._unobeyed: set[str] = set()  # tasks with a comment that could not be obeyed; the next tick tries again
@@ -155,8 +157,11 @@ class Tick:
                 ticks.stopped(context.db, mark.reason, mark.until, mark.since)
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
             gc.set_threshold(GARBAGE_AFTER)  # what a run leaves has hardly any
-            self._pass()
-            self._work()
+            try:
+                self._pass()
+                self._work()
+            finally:
+                nothing_is_being_sent = self.sender is None or self.sender.finish()
             if self.supervisor.trouble is not None and not self.supervisor.stopping:
                 # What ran is on record by now; the rest is for a tick without trouble.
                 raise self.supervisor.trouble
@@ -164,7 +169,7 @@ class Tick:
                 self._give_up_waiting()
             self.report.finished_at = datetime.now(UTC)
             if self.supervisor.trouble is None:
-                self._leave_behind(self.report.finished_at)
+                self._leave_behind(self.report.finished_at, may_deliver=nothing_is_being_sent)
         if self._lost_helper is not None:
             raise RuntimeError(f"the process {self._lost_helper}, which had a part of the queue, crashed")
         self._settle_exit_code()
@@ -174,14 +179,15 @@ class Tick:
         supervisor.on_trouble = self.context.tell_of_trouble
         return supervisor
 
-    def _leave_behind(self, now: datetime) -> None:
+    def _leave_behind(self, now: datetime, *, may_deliver: bool) -> None:
         """What every tick does at its end: the snapshot, the alerts, once a day the cleaning."""
         context = self.context
         load, memory = machine_load()
         ticks.snapshot(context.db, context.owner.host, self.report.due, load, memory, now)
         if not self.report.duplicates:
             close_tickets_of_kind(context.db, TicketKind.CRASH, now)
-        deliver(context.db, context.settings.config, context.redactor, context.log, now)
+        if may_deliver:
+            deliver(context.db, context.settings.config, context.redactor, context.log, now)
         if self.supervisor.stopping:
             return
         if ticks.claim_daily(context.db, "last_prune", now):
@@ -488,6 +494,9 @@ class Tick:
                     until = min((moment for moment in moments if moment is not None), default=None)
                     if not self.supervisor.jobs and until is None:
                         return
+                    if self.sender is not None:
+                        look_at = self.sender.look()
+                        until = look_at if until is None else min(until, look_at)
                 elif not self.supervisor.stopping:
                     until = self.queue.go_on_in_trouble()
                     if not self.supervisor.jobs:
@@ -559,6 +568,7 @@ class Tick:
     def _help(self, part: Part, now: datetime) -> HelpReport:
         """In a process that has got a part of the tasks. What else a tick does stays with the first."""
         self.context, self.every, self.report = part.context, None, Report(self.report.started_at)
+        self.sender = None  # the first process sends for all
         received = self.supervisor.received  # between the fork and now
         with self._new_supervisor(told_twice=True) as self.supervisor:
             self.supervisor.received = received or self.supervisor.received
