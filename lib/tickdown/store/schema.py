@@ -383,4 +383,18 @@ MIGRATIONS: tuple[str, ...] = (
         UPDATE tasks SET look_at = '', revision = revision + 1 WHERE id = NEW.id;
     END;
     """,
+    """
+    -- Who has asked for what: a person by name, a task by its id, a program by the name of its token.
+    CREATE TABLE actions (
+        id INTEGER PRIMARY KEY,
+        at TEXT NOT NULL,
+        action TEXT NOT NULL,
+        task_id TEXT COLLATE NOCASE,
+        run_id TEXT,
+        asked_by TEXT NOT NULL CHECK (asked_by IN ('person', 'task', 'agent', 'token')),
+        asker TEXT NOT NULL,
+        detail TEXT NOT NULL DEFAULT ''
+    );
+    CREATE INDEX actions_by_task ON actions (task_id, id);
+    """,
 )
