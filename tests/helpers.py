@@ -119,6 +119,10 @@ class Workspace:
     def argv(self, *arguments: str) -> list[str]:
         return [*self.prefix, sys.executable, str(self.scheduler), *arguments, "--workspace", str(self.root)]
 
+    def typed(self, words: str) -> str:
+        """A command for this workspace as messages name it."""
+        return f"scheduler.py {words} --workspace {self.root}"
+
     def bind_by_modes(self) -> None:
         """From now on what `chmod` says holds for the commands, as it does for everybody but root."""
         if os.geteuid() == 0:

@@ -193,7 +193,7 @@ def test_a_success_by_hand_of_a_suspended_task_is_no_recovery(
     (workspace.root / "fine").touch()
     lines = workspace.cli(command, "job").stdout.splitlines()
     assert lines[-2].startswith("job: success in ")
-    assert lines[-1] == "it succeeded, but is still suspended; go on with: scheduler.py resume job"
+    assert lines[-1] == f"it succeeded, but is still suspended; go on with: {workspace.typed('resume job')}"
     assert len(telegram.texts) == 2 and "recovered" not in telegram.texts[1]
     assert "job succeeded but is still suspended" in telegram.texts[1]
     assert "Go on with: scheduler.py resume job" in telegram.texts[1]

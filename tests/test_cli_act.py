@@ -449,7 +449,7 @@ def test_a_task_that_does_not_run_anyway_is_not_paused(workspace: Workspace) -> 
 
 def test_the_command_that_pause_names_for_a_one_shot_that_is_over_works(workspace: Workspace) -> None:
     workspace.task("job", "echo >> ran", schedule="in 1 day", enabled=False, disabled_reason="completed")
-    assert "`scheduler.py run job` lets it run again" in workspace.cli("pause", "job", code=1).stderr
+    assert f"`{workspace.typed('run job')}` lets it run again" in workspace.cli("pause", "job", code=1).stderr
     workspace.cli("run", "job")
     assert (workspace.root / "ran").exists()
 
@@ -512,16 +512,17 @@ def test_a_failure_by_hand_says_what_it_counts_for(workspace: Workspace) -> None
         return workspace.cli(*words, code=code).stdout.splitlines()[-1]
 
     path = workspace.task("job", "exit $(cat code)", schedule="1h", suspend_after=4)
+    resume = workspace.typed("resume job")
     (workspace.root / "code").write_text("1")
     workspace.tick()
     assert last_line("run", "job") == "failure 2 in a row; at 4 it is suspended"
     workspace.config("agents: {fake: {argv: ['true'], format: text}}\nhealer: fake\n")
     assert last_line("retry", "job") == "failure 3 in a row; at 4 at the latest it is suspended"
-    assert last_line("run", "job") == "failure 4 in a row; it is now suspended; go on with: scheduler.py resume job"
+    assert last_line("run", "job") == f"failure 4 in a row; it is now suspended; go on with: {resume}"
     assert "auto_suspended" in path.read_text()
     document = workspace.json("run", "job", code=1)
     assert (document["state"], document["failures"]) == ("suspended", 5)
-    assert last_line("run", "job") == "failure 6 in a row; it is still suspended; go on with: scheduler.py resume job"
+    assert last_line("run", "job") == f"failure 6 in a row; it is still suspended; go on with: {resume}"
     workspace.cli("resume", "job")
     workspace.cli("pause", "job")
     assert last_line("run", "job") == "failure 1 in a row"

@@ -254,7 +254,7 @@ def test_why_tells_what_keeps_the_tasks_before_it_from_ending(workspace: Workspa
     text = workspace.cli("why", "last").stdout
     assert re.search(r"resting: paused until (\d{4}-\d\d-\d\d )?\d\d:\d\d(:00)?\b", text)
     for words in ("idle: disabled\n", "fails: suspended\n",
-                  "broken: its file is rejected: scheduler.py validate tasks/broken.md",
+                  f"broken: its file is rejected: {workspace.typed('validate tasks/broken.md')}",
                   "nosuch: no accepted task has the id 'nosuch'; it may be in the rejected file\n"):  # fmt: skip
         assert words in text, text
     assert "still awaited" not in text
@@ -336,7 +336,7 @@ def test_why_of_a_suspended_task_names_the_way_on_and_nothing_that_does_not_matt
     workspace.task("job", "false", schedule="1h", suspend_after=1)
     workspace.tick()
     text = workspace.cli("why", "job").stdout
-    assert "next       none: it is suspended; go on with: scheduler.py resume job\n" in text
+    assert f"next       none: it is suspended; go on with: {workspace.typed('resume job')}\n" in text
     assert "1 in a row" in text and "the interval is" not in text
     workspace.cli("resume", "job")
     assert "resume" not in workspace.cli("why", "job").stdout

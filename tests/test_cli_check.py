@@ -301,7 +301,7 @@ def test_doctor_and_show_tell_of_a_field_that_nobody_knows(workspace: Workspace)
     workspace.write_task("job", "---\nid: job\nschedule: 1h\ntimout: 5\nretri: 1\ncommand: 'true'\n---\n")
     workspace.tick()
     lines = workspace.cli("doctor").stdout.splitlines()
-    assert "note     tasks        2 warnings in task files: scheduler.py validate" in lines
+    assert f"note     tasks        2 warnings in task files: {workspace.typed('validate')}" in lines
     assert lines[-1] == "the installation is well; see the notes"
     shown = [line for line in workspace.cli("show", "job").stdout.splitlines() if line.startswith("warning")]
     assert shown[0] == "warning    tasks/job.md:4: timout: unknown; did you mean 'timeout'?" and len(shown) == 2

@@ -217,17 +217,17 @@ def test_a_task_that_is_gone_or_hidden_in_a_broken_file_is_not_simply_unknown(
     workspace.write_task("file", "---\nid: sh1\nschedule: manual\ncommand: 'true'\n---\n")
     workspace.tick()
     gone.unlink()
-    words = "no task 'gone': its file is gone; `scheduler.py history gone` tells what it did"
+    words = f"no task 'gone': its file is gone; `{workspace.typed('history gone')}` tells what it did"
     assert words in workspace.cli(command, "gone", code=4).stderr
     assert "rejected" not in workspace.cli(command, "never-there", code=4).stderr
     workspace.write_task("file", "---\nid: [sh1\n---\n")
-    words = "no task 'sh1': its file tasks/file.md is rejected: scheduler.py validate tasks/file.md"
+    words = f"no task 'sh1': its file tasks/file.md is rejected: {workspace.typed('validate tasks/file.md')}"
     assert words in workspace.cli(command, "sh1", code=4).stderr
     told = workspace.cli(command, "never-there", code=4).stderr
-    assert told.endswith("1 file is rejected; it may be that one: scheduler.py validate\n"), told
+    assert told.endswith(f"1 file is rejected; it may be that one: {workspace.typed('validate')}\n"), told
     workspace.write_task("more", "---\nid: [\n---\n")
     told = workspace.cli(command, "never-there", code=4).stderr
-    assert "2 files are rejected; it may be in one of them: scheduler.py validate\n" in told
+    assert f"2 files are rejected; it may be in one of them: {workspace.typed('validate')}\n" in told
 
 
 # --- show ------------------------------------------------------------------------------------------------------
@@ -269,7 +269,9 @@ def test_show_leaves_a_command_of_several_lines_as_it_is(workspace: Workspace) -
         in workspace.cli("show", "job").stdout
     )
     text = workspace.cli("show", "long").stdout
-    assert "echo 18\n             … (and 6 more lines: `scheduler.py run long --dry-run` shows all of it)" in text
+    assert (
+        f"echo 18\n             … (and 6 more lines: `{workspace.typed('run long --dry-run')}` shows all of it)" in text
+    )
     assert f"echo {'x' * 294}…\n" in text
 
 

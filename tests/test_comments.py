@@ -451,7 +451,7 @@ def test_a_ticket_names_task_run_error_what_was_tried_and_how_to_go_on(workspace
     (ticket,) = workspace.json("tickets")
     run = workspace.last_run("job")
     assert (ticket["kind"], ticket["task_id"], ticket["run_id"]) == ("suspended", "job", run["run_id"])
-    assert ticket["error"] == "failed: exit code 3: broken" and ticket["command"] == "scheduler.py resume job"
+    assert ticket["error"] == "failed: exit code 3: broken" and ticket["command"] == workspace.typed("resume job")
     assert ticket["tried"] == ["1. run: failed, exit code 3: broken", "2. retry: failed, exit code 3: broken"]
     text = workspace.cli("tickets").stdout
     assert "job is suspended (suspended)" in text and "Go on with: scheduler.py resume job" in text
@@ -463,13 +463,16 @@ def test_a_ticket_of_a_task_that_has_not_stopped_asks_nobody_to_resume_it(worksp
         workspace.tick()
         workspace.move_back("job", "-20 days")
     (ticket,) = workspace.json("tickets")
-    assert (ticket["kind"], ticket["command"]) == ("failing", f"scheduler.py tickets --close {ticket['id']}")
+    assert (ticket["kind"], ticket["command"]) == ("failing", workspace.typed(f"tickets --close {ticket['id']}"))
     text = workspace.cli("tickets").stdout
-    assert "  | It goes on by itself; close with: scheduler.py tickets --close 1\n" in text and "resume" not in text
+    assert (
+        f"  | It goes on by itself; close with: {workspace.typed('tickets --close 1')}\n" in text
+        and "resume" not in text
+    )
     workspace.tick()
     first, second = workspace.cli("tickets").stdout.split("ticket 2")
-    assert "It is suspended now. Go on with: scheduler.py resume job\n" in first
-    assert second.count("Go on with: scheduler.py resume job\n") == 1
+    assert f"It is suspended now. Go on with: {workspace.typed('resume job')}\n" in first
+    assert second.count(f"Go on with: {workspace.typed('resume job')}\n") == 1
     workspace.cli("tickets", "--close", "1")
     assert "--close" not in workspace.cli("tickets", "--all").stdout
 

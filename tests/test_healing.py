@@ -164,7 +164,7 @@ def test_two_heals_in_vain_suspend_the_task_with_every_byte_restored(workspace: 
     assert "job is suspended after 2 heals" in text and "scheduler.py resume job" in text
     (ticket,) = healing.tickets()
     assert (ticket["kind"], ticket["task_id"], ticket["run_id"]) == ("suspended", "job", run["run_id"])
-    assert ticket["command"] == "scheduler.py resume job" and "exit code 4" in ticket["error"]
+    assert ticket["command"] == workspace.typed("resume job") and "exit code 4" in ticket["error"]
     assert len(ticket["tried"]) == 5 and "heal: success, fixed: the path was wrong" in ticket["tried"][1]
     assert "2 heals did not help" in workspace.cli("history").stdout
 

@@ -189,7 +189,7 @@ def test_a_hint_for_now_starts_it_with_the_next_tick(workspace: Workspace) -> No
 def test_a_hint_or_a_comment_on_a_suspended_task_says_at_once_that_it_is(workspace: Workspace) -> None:
     workspace.task("job", "false", schedule="1h", suspend_after=1)
     workspace.tick()
-    off = "it is suspended; go on with: scheduler.py resume job\n"
+    off = f"it is suspended; go on with: {workspace.typed('resume job')}\n"
     assert f"no next run: {off}" in workspace.cli("hint", "job", "--at", "in 10 minutes").stdout
     assert workspace.cli("comment", "job", "/run").stdout == f"comment 1 on job: run has no effect: {off}"
     assert workspace.cli("comment", "job", "/skip").stdout == f"comment 2 on job: skip waits for its next run: {off}"

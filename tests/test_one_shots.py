@@ -336,7 +336,11 @@ def test_paused_in_the_file_over_its_time_it_is_not_run_and_resume_says_what_to_
     workspace.tick()
     come(workspace, "once", "-2 hours")
     refused = workspace.cli("resume", "once", code=1).stderr
-    assert "the time of once has passed" in refused and "`scheduler.py run once`" in refused and closed(path, "paused")
+    assert (
+        "the time of once has passed" in refused
+        and f"`{workspace.typed('run once')}`" in refused
+        and closed(path, "paused")
+    )
     path.write_text(path.read_text().replace("enabled: false", "enabled: true"))
     workspace.tick()
     assert workspace.rows("once") == [] and not (workspace.root / "ran").exists()

@@ -290,7 +290,7 @@ def test_cancel_of_a_running_task_says_that_it_goes_on(workspace: Workspace) -> 
     path = workspace.task("job", f"{gate.command}; exit 1", schedule="1h", retry=1, retry_delay="10m")
     tick = workspace.start("tick")
     gate.wait()
-    assert "it is running, `scheduler.py stop job` ends that" in workspace.cli("cancel", "job").stdout
+    assert f"it is running, `{workspace.typed('stop job')}` ends that" in workspace.cli("cancel", "job").stdout
     gate.open()
     tick.communicate(timeout=PATIENCE)
     workspace.sql("UPDATE tasks SET retry_at = strftime('%Y-%m-%dT%H:%M:%fZ', 'now')")

@@ -9,14 +9,13 @@ from tickdown.tick.idle import look_around
 
 
 def main(argv: list[str] | None = None, default_workspace: str | None = None) -> int:
-    """`default_workspace` is where scheduler.py is; the installed command has none but the current folder."""
-    default = default_workspace or os.getcwd()
-    is_idle, look = look_around(sys.argv[1:] if argv is None else argv, default)
+    """`default_workspace` is where scheduler.py is; the installed command has none and takes the current folder."""
+    is_idle, look = look_around(sys.argv[1:] if argv is None else argv, default_workspace or ".")
     if is_idle:
         return 0
     from tickdown.ui import cli
 
-    return cli.main(argv, look, default)
+    return cli.main(argv, look, default_workspace)
 
 
 def start(default_workspace: str | None = None) -> None:

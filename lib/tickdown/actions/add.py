@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tickdown.actions.record import log_action, record_action
 from tickdown.base.errors import Exit, TickdownError, explained
+from tickdown.base.invocation import program_name
 from tickdown.base.model import ActionName, Asker
 from tickdown.base.terminal import printable
 from tickdown.context.app import App, Opened, sync_catalog
@@ -100,7 +101,7 @@ def file_text(name: str, schedule: str, message: str, work: Mapping[str, str | N
     """Every value in quotes, so that none can be taken for something else."""
     fields = {"id": name, "title": message, "schedule": schedule, **work}
     head = [f"{field}: {_quoted(value)}" for field, value in fields.items() if value]
-    return "\n".join(["---", *head, "---", printable(message) or "Written by `scheduler.py add`.", ""])
+    return "\n".join(["---", *head, "---", printable(message) or f"Written by `{program_name()} add`.", ""])
 
 
 def _quoted(value: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tickdown.actions.record import log_action, record_action
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import ActionName, Asker, HealRow, HealStatus, Run
 from tickdown.context.app import Opened
 from tickdown.heal.healer import undo
@@ -21,7 +22,7 @@ def undo_heals(opened: Opened, asker: Asker, task: Task, run: Run, rows: Sequenc
         raise TickdownError(f"nothing is left of the heals of run {run.run_id}: {rows[-1].status}")
     lock = TaskLock(context.workspace.locks, task.id)
     if not lock.acquire(context.owner):
-        raise TickdownError(f"{task.id} is running; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
+        raise TickdownError(f"{task.id} is running; `{command_line('stop', task.id)}` ends it", Exit.ALREADY_RUNNING)
     try:
         files = undo(context, run.run_id, opened.now)
         with opened.db.transaction() as connection:

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from tickdown.actions.record import log_action, record_action
 from tickdown.base.errors import TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import ActionName, ActionTaken, Asker, DisabledReason, Facts
 from tickdown.base.records import record
 from tickdown.context.app import Opened
@@ -40,7 +41,7 @@ def pause(opened: Opened, asker: Asker, task: Task, until: datetime | None) -> P
     if not task.enabled:
         reason = task.disabled_reason or "enabled: false"
         is_over = task.disabled_reason in (DisabledReason.COMPLETED, DisabledReason.FAILED)  # `resume` refuses those
-        again = f"`scheduler.py {'run' if is_over else 'resume'} {task.id}`"
+        again = f"`{command_line('run' if is_over else 'resume', task.id)}`"
         raise TickdownError(f"{task.id} does not run anyway ({reason}); {again} lets it run again")
     in_file = _disable_in_file(opened, task, DisabledReason.PAUSED) if until is None else False
     if until is not None:
@@ -120,7 +121,7 @@ def _is_spent(task: Task, facts: Facts | None) -> bool:
     if not facts.running and facts.retry_at is None:
         raise TickdownError(
             f"{task.id} was to run once and has ({task.disabled_reason or 'no run is to come'}); give it another schedule, run it again "
-            f"with `scheduler.py run {task.id}`, or if it failed with `scheduler.py retry {task.id}`"
+            f"with `{command_line('run', task.id)}`, or if it failed with `{command_line('retry', task.id)}`"
         )
     return True
 
@@ -132,6 +133,6 @@ def _refuse_past(task: Task, facts: Facts | None, now: datetime) -> None:
     at = task.schedule.moment(facts.anchored_at or facts.armed_at)
     if at <= now and (not task.enabled or paused(now, facts)):
         raise TickdownError(
-            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `scheduler.py run {task.id}`, or give "
+            f"the time of {task.id} has passed ({when(at, now, task.zone)}); run it with `{command_line('run', task.id)}`, or give "
             "it another schedule"
         )

@@ -11,6 +11,7 @@ from typing import Protocol
 from tickdown.actions.record import log_action, record_action
 from tickdown.alerts.delivery import deliver
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import (
     ActionName,
     Asker,
@@ -85,7 +86,7 @@ def run(
     context = opened.context
     if hindrance(context, task, now) is SkipReason.BUDGET_EXCEEDED:
         raise TickdownError(
-            f"{task.id}: the budget is used up (budget_usd_per_day); `scheduler.py costs` shows what was spent"
+            f"{task.id}: the budget is used up (budget_usd_per_day); `{command_line('costs')}` shows what was spent"
         )
     if heal and (why := why_no_heal(context, task, now)) is not None:
         watcher.remark(f"--heal has no effect: {why}")
@@ -112,7 +113,7 @@ def retry(opened: Opened, asker: Asker, task: Task, watcher: Watcher) -> Ended:
     failed = runs.last_failed(db, task.id, or_missed=isinstance(task.schedule, OneShot))
     facts = tasks.facts(db, task.id)
     if failed is None or facts is None:
-        raise TickdownError(f"{task.id} has no failed run; `scheduler.py run {task.id}` runs it now")
+        raise TickdownError(f"{task.id} has no failed run; `{command_line('run', task.id)}` runs it now")
     if is_spent(task, facts):
         # Before the run, so that the next tick may go on with it should this process die.
         if not task.enabled:
@@ -178,7 +179,7 @@ def _to_its_end(opened: Opened, task: Task, execution: Execution, watcher: Watch
         while supervisor.jobs:
             supervisor.wait(None)
     watcher.end()
-    deliver(app.workspace, db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
+    deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     ended = runs.get_run(db, execution.run_id)
     assert ended is not None and execution.outcome is not None
     facts = tasks.facts(db, task.id)
@@ -206,7 +207,9 @@ def _already_running(opened: Opened, task: Task) -> TickdownError:
         f", started {in_words(current[0].started_at, datetime.now(UTC))}" if current and current[0].started_at else ""
     )
     which = f" (run {current[0].run_id}{since})" if current else ""
-    return TickdownError(f"{task.id} already runs{which}; `scheduler.py stop {task.id}` ends it", Exit.ALREADY_RUNNING)
+    return TickdownError(
+        f"{task.id} already runs{which}; `{command_line('stop', task.id)}` ends it", Exit.ALREADY_RUNNING
+    )
 
 
 def _already_done(db: Database, task: Task, earlier: Run) -> Ended:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import sys
 import threading
 import time
@@ -13,8 +11,8 @@ from datetime import datetime, timedelta, tzinfo
 from datetime import time as clock_time
 
 from tickdown.attempt.http_call import leave_redirect_unread
+from tickdown.base.invocation import command_line
 from tickdown.base.model import Alert, Ticket, TicketKind
-from tickdown.base.program import ROOT
 from tickdown.base.records import record, replace
 from tickdown.base.redact import Redactor
 from tickdown.base.terminal import one_line, printable
@@ -25,7 +23,6 @@ from tickdown.store.database import Database
 from tickdown.store.outbox import LONGEST_WAIT, Outgoing
 from tickdown.store.tickets import close_tickets_of_kind
 from tickdown.time.zones import get_zone
-from tickdown.workspace.folders import Workspace
 from tickdown.workspace.scheduler_log import Log
 
 DIGEST_ABOVE = 5
@@ -55,14 +52,12 @@ class SendError(Exception):
         self.permanent, self.wait = permanent, wait
 
 
-def deliver(workspace: Workspace, db: Database, config: Config, redactor: Redactor, log: Log, now: datetime) -> None:
+def deliver(db: Database, config: Config, redactor: Redactor, log: Log, now: datetime) -> None:
     """Send what is due. What can't be sent now stays for a later tick; an outage costs one try, not one per alert."""
     if not outbox.any_pending(db):
         return
     zone, notify, began = get_zone(config.timezone), config.notify, time.monotonic()
-    due = [
-        replace(part, alert=_to_be_typed(part.alert, workspace)) for part in outbox.lease_due(db, notify.default, now)
-    ]
+    due = outbox.lease_due(db, notify.default, now)
     for name, parts in _by_destination(due, notify).items():
         quiet = is_quiet(now, zone, notify.quiet_hours)
         kept = [part for part in parts if quiet and not part.alert.forced]
@@ -82,11 +77,8 @@ def deliver(workspace: Workspace, db: Database, config: Config, redactor: Redact
                 break
 
 
-def send_unrecorded(
-    workspace: Workspace, config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime
-) -> None:
+def send_unrecorded(config: Config, alert: Alert, redactor: Redactor, log: Log, now: datetime) -> None:
     """For the alert that the database can't be used. Once, to stderr and to where alerts go by default."""
-    alert = _to_be_typed(alert, workspace)
     target, message = config.notify.destination(None), Message((Outgoing(0, now, alert, held=False),))
     for send in (_to_stderr, _telegram(config.notify, target[1]) if target is not None else None):
         try:
@@ -104,16 +96,6 @@ def complain(text: str, *, aloud: bool) -> None:
         print(text, file=stream, flush=True)
     except OSError:
         stop_writing_to(stream)  # the exit code must not change
-
-
-def _to_be_typed(alert: Alert, workspace: Workspace) -> Alert:
-    """Its commands name the workspace, unless that is the one around scheduler.py: who reads an alert is nowhere yet."""
-    if workspace.root == ROOT:
-        return alert
-    option = f" --workspace {shlex.quote(str(workspace.root))}"
-    return replace(
-        alert, body=re.sub(r"(?<=: )scheduler\.py [a-z][^;\n]*", lambda found: found[0] + option, alert.body)
-    )
 
 
 def _by_destination(parts: Iterable[Outgoing], notify: Notify) -> dict[str, list[Outgoing]]:
@@ -173,7 +155,7 @@ def _send(
 
 def _refusal(destination: str, reason: str, titles: str) -> Ticket:
     title = f"alerts to {destination} can't be delivered"
-    body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: scheduler.py doctor"
+    body = f"{reason}\nNot delivered: {titles}\nCheck notify in config.yaml: {command_line('doctor')}"
     return Ticket(TicketKind.ALERT_FAILED, title, body, destination=destination)
 
 
@@ -214,7 +196,7 @@ def html_text(message: Message, redactor: Redactor) -> str:
         text = f"<b>{escape(f'{len(alerts)} alerts on {host_name()}')}</b>"
         for index, alert in enumerate(alerts):
             line = f"\n• <b>{escape(alert.title[:200])}</b>: {escape(_first_line(alert)[:200])}"
-            more = f"\n… and {len(alerts) - index} more: scheduler.py history"
+            more = f"\n… and {len(alerts) - index} more: {command_line('history')}"
             if _units(text) + _units(line) + _units(more) > LIMIT:
                 return text + more
             text += line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from tickdown.base.invocation import command_line
 from tickdown.base.model import (
     FAILURES,
     Alert,
@@ -105,7 +106,7 @@ def over_budget_alert(task: Task, run_id: str, budget_usd: float, cost_usd: floa
         kind=AlertKind.OVER_BUDGET,
         title=f"{task.id} has cost more than its budget",
         body=f"One run has cost ${cost_usd:.4f}; budget_usd is ${budget_usd:.4f}. The run counts as it ended. Further ones of today "
-        f"are not told of: scheduler.py costs\nMore: scheduler.py logs {run_id}",
+        f"are not told of: {command_line('costs')}\nMore: {command_line('logs', run_id)}",
         destination=task.notify_to,
         task_id=task.id,
         run_id=run_id,
@@ -127,10 +128,10 @@ def run_alert(
     if outcome.status is RunStatus.SUCCESS:
         lines += _good_news(task, verdict, run_id, since, tried)
         if verdict.suspended:
-            lines.append(f"It is suspended, so no tick starts it. Go on with: scheduler.py resume {task.id}")
+            lines.append(f"It is suspended, so no tick starts it. Go on with: {command_line('resume', task.id)}")
     else:
         lines += _bad_news(task, verdict, outcome, since, tried)
-    lines.append(f"More: scheduler.py logs {run_id}")
+    lines.append(f"More: {command_line('logs', run_id)}")
     return Alert(
         kind=verdict.alert,
         title=_title(task, verdict, tried),
@@ -163,7 +164,8 @@ def _good_news(task: Task, verdict: Verdict, run_id: str, since: datetime | None
             f"Cause: {last.cause or 'not said'}",
             f"Changed: {', '.join(last.files) or 'nothing'}. It is on probation now.",
             *([f"Also: {last.problem}"] if last.problem else []),
-            f"See: scheduler.py heal {task.id} --diff {run_id}; take it back: scheduler.py heal {task.id} --undo {run_id}",
+            f"See: {command_line('heal', task.id, '--diff', run_id)}",
+            f"Take it back: {command_line('heal', task.id, '--undo', run_id)}",
         ]
     if verdict.alert is AlertKind.RECOVERED and since is not None:
         return [f"It had been failing since {clock_text(since, task)}."]
@@ -181,11 +183,11 @@ def _bad_news(task: Task, verdict: Verdict, outcome: Outcome, since: datetime | 
     if tried.probation:
         lines.append(tried.probation)
     if verdict.alert is AlertKind.SUSPENDED:
-        lines.append(f"It does not run any more. Go on with: scheduler.py resume {task.id}")
+        lines.append(f"It does not run any more. Go on with: {command_line('resume', task.id)}")
     elif verdict.alert is AlertKind.NEEDS_HUMAN:
-        lines.append(f"It goes on by its schedule, without further heals until: scheduler.py resume {task.id}")
+        lines.append(f"It goes on by its schedule, without further heals until: {command_line('resume', task.id)}")
     elif verdict.closing is DisabledReason.FAILED:
-        lines.append(f"It was to run once. Run it again with: scheduler.py retry {task.id}")
+        lines.append(f"It was to run once. Run it again with: {command_line('retry', task.id)}")
     elif _healing_could_help(task, verdict, outcome, tried):
         lines.append(
             "An agent could try to repair such failures: `healer: claude` in config.yaml (README: Self-healing)."
@@ -210,7 +212,7 @@ def run_tickets(
 ) -> list[Ticket]:
     if not verdict.tickets:
         return []
-    go_on = f"scheduler.py {'retry' if verdict.closing is DisabledReason.FAILED else 'resume'} {task.id}"
+    go_on = command_line("retry" if verdict.closing is DisabledReason.FAILED else "resume", task.id)
     if verdict.closing is None and task.enabled and TicketKind.NEEDS_HUMAN not in verdict.tickets:
         go_on = ""  # it has not stopped; whoever shows the ticket knows its number, and whether that is still so
     done = "\n".join(tried.lines(outcome))
@@ -223,7 +225,7 @@ def run_tickets(
         *([tried.probation] if tried.probation else []),
         "Tried:",
         done,
-        f"See: scheduler.py logs {run_id}",
+        f"See: {command_line('logs', run_id)}",
         *([f"Go on with: {go_on}"] if go_on else []),
     ])  # fmt: skip
     titles = {
@@ -250,7 +252,7 @@ def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
         kind=AlertKind.MISSING_AGENT,
         title=f"{task.id} waits: its agent {agent} is not installed",
         body=f"{program} {where}. The task is paused until it is; nothing else is to be "
-        f"done then. What was due meanwhile: scheduler.py history {task.id}",
+        f"done then. What was due meanwhile: {command_line('history', task.id)}",
         destination=task.notify_to,
         task_id=task.id,
     )
@@ -266,7 +268,7 @@ def locked_alert(task: Task, held: Held) -> Alert:
         title=f"{task.id} can't start: its lock is held",
         body=f"No run of it is on record, but state/locks/{task.id}.lock is held by {held.by}, noticed {clock_text(held.since, task)}; "
         f"a run may take {duration_text(task.timeout)}. Once it is free, ticks start it again; nothing else is to be done "
-        f"then. What was due meanwhile: scheduler.py history {task.id}",
+        f"then. What was due meanwhile: {command_line('history', task.id)}",
         destination=task.notify_to,
         task_id=task.id,
     )
@@ -276,7 +278,7 @@ def question_alert(task: Task, question: str, run_id: str | None) -> Alert:
     return Alert(
         kind=AlertKind.QUESTION,
         title=f"{task.id}: a question about your comment",
-        body=f'{question}\nThe run was skipped. Answer with: scheduler.py comment {task.id} "…"',
+        body=f"{question}\nThe run was skipped. Answer with: {command_line('comment', task.id, '…')}",
         destination=task.notify_to,
         task_id=task.id,
         run_id=run_id,
@@ -290,7 +292,7 @@ def broken_file_alert(path: str, problems: list[str]) -> Alert:
         title=f"{path} is rejected",
         body="\n".join(problems[:5])
         + more
-        + "\nThis task does not run until its file is put right. See: scheduler.py validate",
+        + f"\nThis task does not run until its file is put right. See: {command_line('validate')}",
     )
 
 
@@ -298,7 +300,7 @@ def duplicates_alert(listing: list[str]) -> Alert:
     return Alert(
         kind=AlertKind.DUPLICATES,
         title="duplicate task ids: nothing runs",
-        body="\n".join(listing) + "\nGive one of each pair another id, or remove it. See: scheduler.py validate",
+        body="\n".join(listing) + f"\nGive one of each pair another id, or remove it. See: {command_line('validate')}",
         forced=True,
     )
 
@@ -308,7 +310,7 @@ def outage_alert(since: str, until: str) -> Alert:
         kind=AlertKind.OUTAGE,
         title=f"down from {since} to {until}",
         body="No tick came in that time. What was due then runs now or is missed, as the `catch_up` of each task says. "
-        "See: scheduler.py history --since 1d",
+        f"See: {command_line('history', '--since', '1d')}",
     )
 
 
@@ -319,17 +321,19 @@ def crash_alert(error: str) -> tuple[Alert, Ticket]:
 
 
 def stopped_alert(error: str) -> Alert:
-    then = "All tasks are paused while this lasts; once it is over, the next tick goes on. See: scheduler.py doctor"
+    then = (
+        f"All tasks are paused while this lasts; once it is over, the next tick goes on. See: {command_line('doctor')}"
+    )
     return _trouble("the scheduler can't work: nothing runs", error, then)
 
 
 def passed_alert(error: str) -> Alert:
-    then = "The database can be written again, so the next tick goes on. See: scheduler.py doctor"
+    then = f"The database can be written again, so the next tick goes on. See: {command_line('doctor')}"
     return _trouble("the scheduler could not work for a while", error, then)
 
 
 def lacking_alert(error: str) -> Alert:
-    then = "They are tried again in a few minutes, or with their next occurrence. See: scheduler.py history --status failed"
+    then = f"They are tried again in a few minutes, or with their next occurrence. See: {command_line('history', '--status', 'failed')}"
     return _trouble("tasks can't be started", error, then)
 
 
@@ -406,6 +410,6 @@ def clock_alert(task_ids: list[str], until: str) -> Alert:
         kind=AlertKind.CLOCK,
         title=f"the clock was ahead: tasks wait until {until} at the most",
         body=f"{', '.join(task_ids[:20])}\nTheir last occurrences lie in the future, and none is run twice. "
-        "Let one go on now with: scheduler.py resume ID",
+        f"Let one go on now with: {command_line('resume', 'ID')}",
         forced=True,
     )

@@ -7,6 +7,7 @@ from datetime import datetime, time
 
 from tickdown.agents.calls import Agent
 from tickdown.attempt.command import Place
+from tickdown.base.invocation import program_name
 from tickdown.base.model import Owner
 from tickdown.base.records import record
 from tickdown.base.redact import Redactor
@@ -40,7 +41,7 @@ class Context:
         self.log.error("database_trouble", error=str(error))
         text = f"the database {self.db.path} can't be written: {error}"
         try:
-            print(f"scheduler.py: {text}; what runs goes on and is recorded as soon as that works", file=sys.stderr)
+            print(f"{program_name()}: {text}; what runs goes on and is recorded as soon as that works", file=sys.stderr)
         except OSError:
             pass  # nobody reads it; the log has it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import Run
 from tickdown.base.terminal import one_line
 from tickdown.store import runs, tasks
@@ -51,9 +52,9 @@ def find_task(db: Database, catalog: Catalog, task_id: str) -> Task:
             raise
         before = tasks.remembered(db).get(task_id.lower())
         if before is not None and catalog.rejects(before.path):
-            advice = f"its file {before.path} is rejected: scheduler.py validate {before.path}"
+            advice = f"its file {before.path} is rejected: {command_line('validate', before.path)}"
         elif runs.list_runs(db, task_id, limit=1):
-            advice = f"its file is gone; `scheduler.py history {task_id}` tells what it did"
+            advice = f"its file is gone; `{command_line('history', task_id)}` tells what it did"
         else:
             raise
         raise TickdownError(f"no task {task_id!r}: {one_line(advice, 500)}", Exit.UNKNOWN_ID) from None

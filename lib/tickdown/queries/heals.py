@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tickdown.attempt.command import own_variables
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import HealRow, Run
 from tickdown.base.records import record
 from tickdown.base.terminal import one_line
@@ -54,7 +55,7 @@ def heals_of(opened: Opened, task: Task, name: str) -> HealsOfRun:
     rows = heals.of_run(opened.db, run.run_id)
     if not rows:
         raise TickdownError(
-            f"nothing was healed in run {run.run_id}; `scheduler.py show {task.id}` shows the last runs"
+            f"nothing was healed in run {run.run_id}; `{command_line('show', task.id)}` shows the last runs"
         )
     return HealsOfRun(run, rows, [saved_diff(opened.app.workspace, row) for row in rows])
 
@@ -62,5 +63,5 @@ def heals_of(opened: Opened, task: Task, name: str) -> HealsOfRun:
 def _by_beginning(db: Database, name: str) -> Run:
     found = runs.runs_starting_with(db, name) if len(name) >= 8 else []
     if len(found) != 1:
-        raise TickdownError(f"no run {one_line(name, 60)!r}; `scheduler.py history` lists them", Exit.UNKNOWN_ID)
+        raise TickdownError(f"no run {one_line(name, 60)!r}; `{command_line('history')}` lists them", Exit.UNKNOWN_ID)
     return found[0]

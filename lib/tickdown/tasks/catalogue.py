@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tickdown.base.errors import Exit, TickdownError, explained
+from tickdown.base.invocation import command_line
 from tickdown.base.records import record, replace
 from tickdown.base.redact import telling_values
 from tickdown.base.suggestions import nearest
@@ -178,7 +179,7 @@ class Catalog:
 def unknown_id(task_id: str, known: Iterable[str], nameless: int = 0) -> TickdownError:
     """`nameless` is the number of files whose ids nobody can tell."""
     near = nearest(task_id, known)
-    hint = f"; did you mean {' or '.join(near)}?" if near else "; `scheduler.py list` shows all"
+    hint = f"; did you mean {' or '.join(near)}?" if near else f"; `{command_line('list')}` shows all"
     return TickdownError(f"no task {task_id!r}{hint}{_maybe_rejected(nameless)}", Exit.UNKNOWN_ID)
 
 
@@ -190,7 +191,7 @@ def _maybe_rejected(nameless: int) -> str:
         if nameless == 1
         else f"{nameless} files are rejected; it may be in one of them"
     )
-    return f"\n{files}: scheduler.py validate"
+    return f"\n{files}: {command_line('validate')}"
 
 
 def catalog_of(

@@ -15,6 +15,7 @@ from tickdown.alerts import messages
 from tickdown.alerts.delivery import complain, deliver, send_unrecorded
 from tickdown.alerts.ping import Pinger
 from tickdown.base.errors import Exit, Lacking, TickdownError
+from tickdown.base.invocation import program_name
 from tickdown.base.model import Alert, MissReason, Ticket
 from tickdown.base.terminal import printable
 from tickdown.config import SettingsError
@@ -55,14 +56,14 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
         if is_tick:
             report_stopped(arguments, stopped, MissReason.DATABASE if may_pass(error) else None)
         else:
-            print(printable(f"scheduler.py: {stopped}"), file=sys.stderr)
+            print(printable(f"{program_name()}: {stopped}"), file=sys.stderr)
         return Exit.FAILED
     if _is_damaged(app, error):
         if is_tick:
             return replace_and_report(app, f"the database {app.database_path()} is damaged: {error}")
-        print(f"scheduler.py: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
+        print(f"{program_name()}: the database is damaged: {error}; the next tick sets it aside", file=sys.stderr)
         return Exit.FAILED
-    words = app.redactor.text(f"scheduler.py: a bug: {summary}; the traceback is in {app.log.path}")
+    words = app.redactor.text(f"{program_name()}: a bug: {summary}; the traceback is in {app.log.path}")
     is_news = is_tick and _tell(app, MissReason.CRASH, *messages.crash_alert(app.redactor.text(summary)))
     complain(printable(words), aloud=is_news or not is_tick or _wants_json(arguments))
     return Exit.BUG
@@ -104,7 +105,7 @@ def report_stopped(arguments: SimpleNamespace, error: TickdownError, reason: Mis
     """A tick that could not even begin (configuration, .env), or do all of its work (database), says so in the log, to the
     watcher and, where that is still possible, as an alert; and it prints it. What it misses is missed for this reason."""
     workspace: Workspace | None = getattr(arguments, "found_workspace", None)
-    words = printable(f"scheduler.py: {error}")
+    words = printable(f"{program_name()}: {error}")
     if workspace is None:
         print(words, file=sys.stderr)
         return
@@ -140,15 +141,15 @@ def replace_and_report(app: App, error: str) -> Exit:
 def _replace(app: App, path: Path, error: str, now: datetime) -> Exit:
     aside = replace_damaged(path, now)
     if aside is None:
-        print(f"scheduler.py: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
+        print(f"{program_name()}: {error}; another tick has replaced it, the next one goes on", file=sys.stderr)
         return Exit.FAILED
     db = Database(path)
     sync_catalog(db, app.catalog(db), now, rebuilt=True)
     with db.transaction() as connection:
         outbox.add_alert(connection, messages.damaged_alert(str(path), aside.name), now)
     app.log.error("database_damaged", error=error, set_aside=str(aside))
-    deliver(app.workspace, db, app.settings.config, app.redactor, app.log, now)
-    print(f"scheduler.py: {error}; it was set aside as {aside.name}", file=sys.stderr)
+    deliver(db, app.settings.config, app.redactor, app.log, now)
+    print(f"{program_name()}: {error}; it was set aside as {aside.name}", file=sys.stderr)
     return Exit.FAILED
 
 
@@ -185,13 +186,13 @@ def _tell(
         if ticket is not None:
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
-        deliver(app.workspace, db, app.settings.config, app.redactor, app.log, now)
+        deliver(db, app.settings.config, app.redactor, app.log, now)
     except (TickdownError, sqlite3.Error, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
         if reason is not None:
             leave_mark(app.workspace, reason, now)
         if not _told_lately(app, now):
-            send_unrecorded(app.workspace, app.settings.config, alert, app.redactor, app.log, now)
+            send_unrecorded(app.settings.config, alert, app.redactor, app.log, now)
         is_news = False
     pinger.finish()
     return is_news

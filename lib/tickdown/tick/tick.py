@@ -181,7 +181,7 @@ class Tick:
         ticks.snapshot(context.db, context.owner.host, self.report.due, load, memory, now)
         if not self.report.duplicates:
             close_tickets_of_kind(context.db, TicketKind.CRASH, now)
-        deliver(context.workspace, context.db, context.settings.config, context.redactor, context.log, now)
+        deliver(context.db, context.settings.config, context.redactor, context.log, now)
         if self.supervisor.stopping:
             return
         if ticks.claim_daily(context.db, "last_prune", now):

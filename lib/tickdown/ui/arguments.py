@@ -9,6 +9,7 @@ from typing import Any
 
 import tickdown
 from tickdown import VERSION
+from tickdown.base.invocation import program_name
 from tickdown.base.model import RunStatus, TaskState
 from tickdown.time.durations import parse_duration
 
@@ -51,7 +52,7 @@ def _build(only: str | None) -> tuple[argparse.ArgumentParser, list[str]]:
         help="the workspace (default: TICKDOWN_HOME, else this folder)",
     )
     common.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help="one JSON document on stdout")
-    parser = argparse.ArgumentParser(prog="scheduler.py", description=tickdown.__doc__, parents=[common])
+    parser = argparse.ArgumentParser(prog=program_name(), description=tickdown.__doc__, parents=[common])
     parser.add_argument("--version", action="version", version=f"tickdown {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 

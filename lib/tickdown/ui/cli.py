@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from tickdown.base.errors import Exit, Lacking, TickdownError, explained
+from tickdown.base.invocation import program_name, set_name, set_workspace
 
 if TYPE_CHECKING:
     from tickdown.context.app import App
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PACKAGES = ("croniter", "filelock", "frontmatter", "pytz", "requests", "rich", "yaml")
 # What changes nothing.
 LOOKING = ("list", "history", "show", "why", "next", "simulate", "logs", "validate", "doctor", "costs", "comments")
+# What may write alerts and tickets, which are read who knows where.
+TOLD_ELSEWHERE = ("tick", "run", "retry")
 # The database with its companions, the log, a module to be loaded, a connection with what resolves its name.
 LAST_WORDS = 12
 AT_LEAST = LAST_WORDS + 12  # to read the files and to look after a run
@@ -53,16 +56,21 @@ def _keep_to_ourselves() -> None:
                 pass  # the one that lists them
 
 
-def _with_our_own_python(error: ModuleNotFoundError, folder: Path) -> int:
+def _with_our_own_python(error: ModuleNotFoundError, folder: Path | None) -> int:
     """Started with a Python that lacks the packages, as `./scheduler.py` in a task is: go on with the one in .venv."""
+    if folder is None:
+        print(f"{program_name()}: {error}; install tickdown again, with its dependencies", file=sys.stderr)
+        return int(Exit.FAILED)
     python = folder / ".venv" / "bin" / "python"
     if python.exists() and Path(sys.prefix).resolve() != (folder / ".venv").resolve():
         os.execv(python, [str(python), *sys.argv])
-    print(f"scheduler.py: {error}; `make run` in {folder} installs what is needed", file=sys.stderr)
+    print(f"{program_name()}: {error}; `make run` in {folder} installs what is needed", file=sys.stderr)
     return int(Exit.FAILED)
 
 
-def main(argv: list[str] | None, look: Look | None, default_workspace: str) -> int:
+def main(argv: list[str] | None, look: Look | None, default_workspace: str | None) -> int:
+    if argv is None:
+        set_name(sys.argv[0])
     # Commands are short and make many objects that stay: looking for cycles among them again and again finds nothing.
     gc.set_threshold(100_000, 50, 50)
     try:
@@ -73,17 +81,17 @@ def main(argv: list[str] | None, look: Look | None, default_workspace: str) -> i
             raise
         # It could not even be told in the usual way. This needs nothing that is not there already.
         try:
-            print(f"scheduler.py: {lacking}", file=sys.stderr, flush=True)
+            print(f"{program_name()}: {lacking}", file=sys.stderr, flush=True)
         except OSError:
             pass
         return int(lacking.code)
 
 
-def _main(argv: list[str] | None, look: Look | None, default_workspace: str) -> int:
+def _main(argv: list[str] | None, look: Look | None, default_workspace: str | None) -> int:
     _see_to_the_streams()
     _keep_to_ourselves()
     arguments = _arguments(sys.argv[1:] if argv is None else argv)
-    arguments.default_workspace = Path(default_workspace)
+    arguments.default_workspace = Path(default_workspace) if default_workspace else None
     try:
         if PathFinder.find_spec("yaml") is None:  # asked before anything is done: what is begun must not be begun again
             raise ModuleNotFoundError("No module named 'yaml'", name="yaml")
@@ -99,7 +107,7 @@ def _main(argv: list[str] | None, look: Look | None, default_workspace: str) -> 
     except UnicodeEncodeError:
         if "".join(sys.argv).encode("utf-8", "replace").decode() == "".join(sys.argv):
             raise
-        print("scheduler.py: an argument is not valid UTF-8", file=sys.stderr)
+        print(f"{program_name()}: an argument is not valid UTF-8", file=sys.stderr)
         return int(Exit.USAGE)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in PACKAGES:
@@ -122,7 +130,7 @@ def _complain(error: Exception | str) -> None:
     from tickdown.base.terminal import printable  # names of files and fields may be quoted in it
 
     try:
-        print(f"scheduler.py: {printable(str(error))}", file=sys.stderr)
+        print(f"{program_name()}: {printable(str(error))}", file=sys.stderr)
     except BrokenPipeError:
         from tickdown.processes.process import stop_writing_to
 
@@ -155,10 +163,14 @@ def _arguments(argv: list[str]) -> SimpleNamespace:
 
 
 def dispatch(arguments: SimpleNamespace, look: Look | None) -> Exit:
-    from tickdown.workspace.folders import find_workspace
+    from tickdown.workspace.folders import current_folder, find_workspace
 
-    workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, arguments.default_workspace)
+    default = arguments.default_workspace
+    workspace = find_workspace(getattr(arguments, "workspace", None), os.environ, default)
     arguments.found_workspace = workspace
+    if default is None and arguments.command not in TOLD_ELSEWHERE:
+        default = current_folder()  # where whoever asked will type the next command
+    set_workspace(workspace.root, default, os.environ)
     with _kept_for_last_words():
         return _carry_out(arguments, workspace, look)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tickdown.alerts.messages import held_words
 from tickdown.base.errors import Exit
+from tickdown.base.invocation import command_line, program_name
 from tickdown.base.model import Comment, DisabledReason, Facts, Held, Hint, Probation, Run, RunStatus, Source, TaskState
 from tickdown.base.records import record
 from tickdown.base.redact import Redactor
@@ -174,7 +175,7 @@ def cut_off_words(run: Run) -> str:
     if run.owner.boot_id != boot_id():
         gone = "the machine was restarted meanwhile"
     else:
-        who = "its `scheduler.py run`" if run.source is Source.MANUAL else "its tick"
+        who = f"its `{program_name()} run`" if run.source is Source.MANUAL else "its tick"
         gone = f"{who} (pid {run.owner.pid}) is gone"
     return f"cut off: {gone}; the next tick takes it over"
 
@@ -249,7 +250,7 @@ def rejected_json(file: TaskFile, task_id: str | None, last_run: Run | None, zon
 
 def rejected_row(file: TaskFile, task_id: str | None) -> list[str]:
     problems = f"{len(file.errors)} problem" + ("s" if len(file.errors) != 1 else "")
-    advice = f"{problems}: scheduler.py validate {file.path}"
+    advice = f"{problems}: {command_line('validate', file.path)}"
     return [task_id or file.path, TaskState.REJECTED, "-", advice, "-", "-"]
 
 
@@ -349,11 +350,11 @@ def off_words(task: Task, facts: Facts | None) -> str | None:
     reason = closing or task.disabled_reason or DisabledReason.BY_CHOICE
     state = "suspended" if reason is DisabledReason.AUTO_SUSPENDED else "disabled"
     command = {DisabledReason.COMPLETED: "run", DisabledReason.FAILED: "retry"}.get(reason, "resume")
-    return f"it is {state}; go on with: scheduler.py {command} {task.id}"
+    return f"it is {state}; go on with: {command_line(command, task.id)}"
 
 
 def closes_ticket(row: TicketRow) -> str:
-    return f"scheduler.py tickets --close {row.id}"
+    return command_line("tickets", "--close", str(row.id))
 
 
 def ticket_json(row: TicketRow, zone: tzinfo) -> dict[str, Any]:
@@ -401,7 +402,7 @@ def command_lines(task: Task, redactor: Redactor) -> list[str]:
     if shown != lines:
         left = len(lines) - len(shown)
         more = f"and {left} more line{'s' * (left != 1)}" if left else "cut"
-        shown.append(f"… ({more}: `scheduler.py run {task.id} --dry-run` shows all of it)")
+        shown.append(f"… ({more}: `{command_line('run', task.id, '--dry-run')}` shows all of it)")
     return shown
 
 

@@ -74,15 +74,41 @@ class Workspace:
             return str(path)
 
 
-def find_workspace(option: str | None, environment: Mapping[str, str], default: Path) -> Workspace:
-    """`--workspace`, else TICKDOWN_HOME, else the folder of scheduler.py."""
+def find_workspace(option: str | None, environment: Mapping[str, str], default: Path | None) -> Workspace:
+    """`--workspace`, else TICKDOWN_HOME, else the folder of scheduler.py. The installed command has no such default: it takes
+    the current folder if that is a workspace."""
     chosen = option or environment.get("TICKDOWN_HOME")
-    root = Path(os.path.expanduser(chosen)).resolve() if chosen else default.resolve()
+    if chosen:
+        root = Path(os.path.expanduser(chosen)).resolve()
+    elif default is not None:
+        root = default.resolve()
+    else:
+        return _workspace_around_us()
     if not root.is_dir():
         raise TickdownError(f"workspace {root}: no such folder", Exit.USAGE)
     if not (root / "tasks").is_dir():
         raise TickdownError(f"workspace {root}: has no tasks/ folder; create it to make this a workspace", Exit.USAGE)
     return Workspace(root)
+
+
+def _workspace_around_us() -> Workspace:
+    root = current_folder()
+    if root is None:
+        raise TickdownError("the current folder is gone; name the workspace with --workspace DIR", Exit.USAGE)
+    if not (root / "tasks").is_dir():
+        raise TickdownError(
+            f"{root} is no workspace: it has no tasks/ folder. Go to a folder that has one, name it with --workspace DIR "
+            "or TICKDOWN_HOME, or make this a workspace: mkdir tasks",
+            Exit.USAGE,
+        )
+    return Workspace(root)
+
+
+def current_folder() -> Path | None:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return None
 
 
 def make_dir(path: Path) -> None:

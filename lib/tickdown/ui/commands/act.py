@@ -13,6 +13,7 @@ from tickdown.actions import runs
 from tickdown.actions.runs import Ended
 from tickdown.attempt.command import CannotRun, Place, prepare
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line, program_name
 from tickdown.base.model import RunStatus, TaskState
 from tickdown.base.records import replace
 from tickdown.base.terminal import PrintableStream, one_line, printable
@@ -56,7 +57,7 @@ class OnTerminal:
         self._at_line_start = True
 
     def remark(self, text: str) -> None:
-        print(f"scheduler.py: {text}", file=sys.stderr)
+        print(f"{program_name()}: {text}", file=sys.stderr)
 
     def output(self, data: bytes) -> None:
         self._print(self._clean.feed(data))
@@ -103,7 +104,7 @@ def _verdict(app: App, screen: Screen, ended: Ended) -> Exit:
         screen.json(_ended_json(ended))
     screen.line(verdict_line(task.id, run.run_id, ended.outcome, duration_ms(run)))
     if run.status is RunStatus.SUCCESS and ended.state is TaskState.SUSPENDED:
-        screen.line(f"it succeeded, but is still suspended; go on with: scheduler.py resume {task.id}")
+        screen.line(f"it succeeded, but is still suspended; go on with: {command_line('resume', task.id)}")
     elif _failures(ended) > ended.failures_before:
         screen.line(_counted(app, task, _failures(ended), ended.state))
     if ended.received is not None:
@@ -116,7 +117,7 @@ def _counted(app: App, task: Task, failures: int, state: TaskState) -> str:
     words = f"failure {failures} in a row"
     if state is TaskState.SUSPENDED:
         since = "now" if task.enabled else "still"
-        return f"{words}; it is {since} suspended; go on with: scheduler.py resume {task.id}"
+        return f"{words}; it is {since} suspended; go on with: {command_line('resume', task.id)}"
     if not task.enabled or state is TaskState.FAILED:
         return words  # there is nothing to be suspended
     may_be_healed = task.self_heal and app.settings.config.healer is not None

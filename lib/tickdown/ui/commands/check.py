@@ -16,6 +16,7 @@ from pathlib import Path
 from tickdown.agents.calls import Agent, Format
 from tickdown.attempt.command import CannotRun, Place, find_agent, working_folder
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import FAILURES, RunStatus, TicketKind
 from tickdown.base.records import as_dict, record
 from tickdown.base.terminal import one_line
@@ -106,7 +107,7 @@ def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskF
     def look_at(path: Path) -> TaskFile:
         return together.get(app.workspace.relative(path)) or load_file(path, app.workspace, known)
 
-    for path in [Path(os.path.abspath(path)) for path in paths] or [app.workspace.tasks]:
+    for path in [_named(path, app.workspace) for path in paths] or [app.workspace.tasks]:
         if path.is_dir():
             files += [look_at(found) for found in find_files(path)]
         elif os.path.lexists(path):
@@ -114,6 +115,12 @@ def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskF
         else:
             missing.append(app.workspace.relative(path))
     return files, missing
+
+
+def _named(path: str, workspace: Workspace) -> Path:
+    """As seen from the current folder; if nothing is there, from the workspace, since that is how messages name files."""
+    here, there = (Path(os.path.abspath(os.path.join(base, path))) for base in (os.curdir, workspace.root))
+    return there if os.path.lexists(there) and not os.path.lexists(here) else here
 
 
 def _whole_catalog(app: App, now: datetime) -> Catalog:
@@ -239,7 +246,7 @@ def _findings(app: App, now: datetime) -> Iterator[Finding]:
         yield Finding("tasks", True, f"{closed}; until then no file says that its task is suspended", note=True)
     warnings = sum(len(file.warnings) for file in catalog.files)
     if warnings:
-        words = f"{warnings} warning{'s' * (warnings != 1)} in task files: scheduler.py validate"
+        words = f"{warnings} warning{'s' * (warnings != 1)} in task files: {command_line('validate')}"
         yield Finding("tasks", True, words, note=True)
     yield Finding("database", trouble is None, trouble or f"{app.database_path()} is sound")
     context = app.context(db)
@@ -414,7 +421,7 @@ def _task_files(catalog: Catalog) -> Finding:
         return Finding("tasks", False, f"{'; '.join(catalog.duplicate_lines())}: nothing runs")
     if catalog.rejected:
         names = ", ".join(file.path for file in catalog.rejected)
-        return Finding("tasks", False, f"{len(catalog.rejected)} rejected ({names}): scheduler.py validate")
+        return Finding("tasks", False, f"{len(catalog.rejected)} rejected ({names}): {command_line('validate')}")
     count = len(catalog.tasks)
     return Finding("tasks", True, f"{count} file{'s' if count != 1 else ''}, all accepted")
 
@@ -439,7 +446,7 @@ def _runs(context: Context, catalog: Catalog, now: datetime) -> Iterator[Finding
     last = runs.last_runs(context.db)
     failing = [task.id for task in catalog.tasks if (run := last.get(task.id.lower())) and run.status in _UNWELL]
     if failing:
-        yield Finding("failing", True, f"{', '.join(failing)}: scheduler.py show ID", note=True)
+        yield Finding("failing", True, f"{', '.join(failing)}: {command_line('show', 'ID')}", note=True)
     for row in list_tickets(context.db):
         ticket, opened = row.ticket, row.opened_at
         # A task's ticket is that task's trouble; a crash or an alert that can't be sent is the installation's.

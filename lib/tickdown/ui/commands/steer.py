@@ -10,6 +10,7 @@ from tickdown.actions import pause as pausing
 from tickdown.actions.hints import Hinted, check_reason
 from tickdown.actions.times import duration_from, moment_from
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.context.app import App
 from tickdown.queries.find import find_task
 from tickdown.schedule.schedule import SHORTEST
@@ -28,7 +29,7 @@ def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str |
     paused = pausing.pause(opened, who_asks(opened.catalog), task, _pause_end(task, for_, until, now))
     end = paused.until
     if end is None:
-        message = f"{task.id} is paused ({_where(task, paused.in_file)}); go on with: scheduler.py resume {task.id}"
+        message = f"{task.id} is paused ({_where(task, paused.in_file)}); go on with: {command_line('resume', task.id)}"
     else:
         message = f"{task.id} is paused until {end.astimezone(task.zone):%Y-%m-%d %H:%M %Z} ({in_words(end, now)})"
     return done(screen, message, {"task_id": task.id, "paused_until": iso(end, task.zone)})
@@ -56,7 +57,7 @@ def cancel(app: App, screen: Screen, task_id: str) -> Exit:
     opened = app.opened(datetime.now(UTC))
     task = find_task(opened.db, opened.catalog, task_id)
     cancelled = pausing.cancel(opened, who_asks(opened.catalog), task)
-    going_on = f"; it is running, `scheduler.py stop {task.id}` ends that" if cancelled.is_running else ""
+    going_on = f"; it is running, `{command_line('stop', task.id)}` ends that" if cancelled.is_running else ""
     return done(
         screen,
         f"{task.id} is retired ({_where(task, cancelled.in_file)}){going_on}",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from tickdown.actions import comments as actions
 from tickdown.actions.tickets import close_ticket
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.invocation import command_line
 from tickdown.base.model import Comment, TaskState
 from tickdown.base.terminal import one_line
 from tickdown.comments.meaning import COMMANDS, Action
@@ -107,7 +108,7 @@ def _way_on(row: queries.TicketRow, state: TaskState | None) -> str:
     if state in (TaskState.ACTIVE, TaskState.RUNNING):
         return f"It goes on by itself; close with: {closes_ticket(row)}"
     if state in (TaskState.SUSPENDED, TaskState.PAUSED):
-        return f"It is {state} now. Go on with: scheduler.py resume {ticket.task_id}"
+        return f"It is {state} now. Go on with: {command_line('resume', ticket.task_id)}"
     return f"Close with: {closes_ticket(row)}"
 
 

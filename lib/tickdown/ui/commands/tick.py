@@ -11,6 +11,7 @@ from typing import Any
 
 from tickdown.alerts.delivery import complain
 from tickdown.base.errors import Exit, TickdownError, explained
+from tickdown.base.invocation import command_line
 from tickdown.base.model import AlertKind
 from tickdown.base.terminal import one_line, printable
 from tickdown.context.app import App, reject_past_dates
@@ -136,7 +137,9 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
         count = f" ({row['count']})" if row["count"] > 1 else ""
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:
-        screen.line(f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: scheduler.py validate")
+        screen.line(
+            f"{'reject':<7} {one_line(file.path)}  {len(file.errors)} problem(s), see: {command_line('validate')}"
+        )
     once_more = "it runs once more, unless that was its second time or it has rerun_interrupted: false"
     for task_id in report.dead:
         screen.line(f"{'recover':<7} {task_id}  its supervisor died: what it left is ended, and {once_more}")

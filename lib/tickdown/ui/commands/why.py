@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tickdown.base.errors import Exit
+from tickdown.base.invocation import command_line
 from tickdown.base.model import (
     CatchUp,
     Comment,
@@ -341,7 +342,7 @@ def _awaited_words(upstream: str, catalog: Catalog, facts: Mapping[str, Facts], 
     if task is None:
         broken = next((file for file in catalog.rejected if (file.task_id or "").lower() == upstream.lower()), None)
         if broken is not None:
-            return f"its file is rejected: scheduler.py validate {one_line(broken.path)}"
+            return f"its file is rejected: {command_line('validate', one_line(broken.path))}"
         return not_accepted(upstream, catalog.nameless) if catalog.nameless else "there is no such task"
     state = state_of(now, task, known)
     if state is TaskState.RUNNING:
