@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from tests.faults import nasty
 from tests.helpers import well_formed
+from tickdown.actions.add import split_sentence
 from tickdown.agents.calls import Format, read_answer
 from tickdown.alerts.delivery import Message, SendError, _judge_answer, html_text, plain_text
 from tickdown.base.errors import TickdownError
@@ -38,7 +39,6 @@ from tickdown.tasks.yaml_tree import MOST_PROBLEMS, Problem, YamlError
 from tickdown.time.durations import parse_duration, parse_size
 from tickdown.time.instants import to_store
 from tickdown.time.zones import get_zone
-from tickdown.ui.commands.add import split_sentence
 from tickdown.workspace.folders import Workspace, fill, parse_env
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)

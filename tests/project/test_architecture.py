@@ -16,7 +16,7 @@ PACKAGE = PROJECT / "lib" / "tickdown"
 # From what knows nothing of the others to the door that people come in by.
 ORDER = (
     "base", "time", "workspace", "processes", "agents", "schedule", "tasks", "governor", "config", "failure", "attempt", "store",
-    "alerts", "context", "heal", "comments", "run", "actions", "queries", "tick", "ui", "entry",
+    "alerts", "context", "heal", "comments", "run", "queries", "actions", "tick", "ui", "entry",
 )  # fmt: skip
 # Decisions: no clock, no files, no network, no processes.
 PURE = {"time", "schedule", "governor", "failure"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from scheduler import main
 from tests.helpers import PATIENCE, Workspace
+from tickdown.actions.add import LONGEST_SLUG, file_text, slug, split_sentence
 from tickdown.base.errors import TickdownError
 from tickdown.tasks.task import Surroundings, parse_task, valid_id
-from tickdown.ui.commands.add import LONGEST_SLUG, file_text, slug, split_sentence
 
 # What a command line can hand over, with what YAML could trip over made likely.
 TRICKY = ["---", "#", ": ", "'", '"', "\\", "\n", "\r\n", "\t", "\x85", "\u2028", "\u2029", "\ufeff", "\x7f", "\x9b", "\x1b[31m",

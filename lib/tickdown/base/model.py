@@ -202,6 +202,59 @@ class AlertStatus(StrEnum):
     FAILED = "failed"
 
 
+class AskedBy(StrEnum):
+    """What kind of somebody asks for something to be done."""
+
+    PERSON = "person"
+    TASK = "task"  # from inside the run of a task
+    AGENT = "agent"  # the same, where an agent is what the task runs
+    TOKEN = "token"  # a program that has been given access
+
+
+@record(frozen=True)
+class Asker:
+    """Who asks: a user's name, the id of a task, the name of a token."""
+
+    kind: AskedBy
+    name: str
+
+    @property
+    def words(self) -> str:
+        """As an author is called: a person by name, the others with what they are."""
+        of_a_task = self.kind in (AskedBy.TASK, AskedBy.AGENT)
+        return f"task {self.name}" if of_a_task else f"token {self.name}" if self.kind is AskedBy.TOKEN else self.name
+
+
+class ActionName(StrEnum):
+    """What can be asked for."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+    HINT = "hint"
+    CLEAR_HINTS = "clear_hints"
+    COMMENT = "comment"
+    ADD = "add"
+    RUN = "run"
+    RETRY = "retry"
+    STOP = "stop"
+    UNDO_HEAL = "undo_heal"
+    CLOSE_TICKET = "close_ticket"
+    PRUNE = "prune"
+
+
+@record(frozen=True)
+class ActionTaken:
+    """Who has asked for what, and when. `run_id` is the run that it was about, or that came of it."""
+
+    at: datetime
+    action: ActionName
+    asker: Asker
+    task_id: str | None = None
+    run_id: str | None = None
+    detail: str = ""
+
+
 @record(frozen=True)
 class Alert:
     """A message for people, before it has been recorded."""

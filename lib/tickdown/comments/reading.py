@@ -10,7 +10,18 @@ from tickdown.agents.calls import Agent, Purpose
 from tickdown.agents.prompts import CHECK_COMMENTS, mark, prompt
 from tickdown.alerts import messages
 from tickdown.attempt.command import CannotRun, Command, agent_command, find_agent
-from tickdown.base.model import Comment, DisabledReason, Lease, Rung, RunStatus, Source
+from tickdown.base.model import (
+    ActionName,
+    ActionTaken,
+    AskedBy,
+    Asker,
+    Comment,
+    DisabledReason,
+    Lease,
+    Rung,
+    RunStatus,
+    Source,
+)
 from tickdown.base.records import replace
 from tickdown.base.redact import Redactor
 from tickdown.base.terminal import printable
@@ -20,7 +31,7 @@ from tickdown.context.context import Context
 from tickdown.context.task_file import disable_in_file
 from tickdown.failure.outcomes import Outcome, cleaned
 from tickdown.governor.governor import is_spent
-from tickdown.store import comments, costs, outbox, runs, tasks
+from tickdown.store import actions, comments, costs, outbox, runs, tasks
 from tickdown.store.database import Connection
 from tickdown.tasks.task import Task
 
@@ -57,6 +68,11 @@ def plain_wish_for(context: Context, task: Task, now: datetime) -> tuple[list[Co
     return [comment for comment, _ in found], found[-1][1] if found else None
 
 
+def author_of(comment: Comment) -> Asker:
+    """Who asks for what a comment says: only those of people are acted on."""
+    return Asker(AskedBy.PERSON, comment.author)
+
+
 def act_on(
     connection: Connection,
     task: Task,
@@ -74,6 +90,8 @@ def act_on(
             tasks.set_pause(connection, task.id, wish.until)
         else:
             tasks.close(connection, task.id, DisabledReason.PAUSED)
+        taken = ActionTaken(now, ActionName.PAUSE, author_of(read[-1]), task.id, run_id, f"comment {read[-1].id}")
+        actions.add(connection, taken)
     elif wish.action is Action.ASK:
         comments.add_comment(connection, task.id, "agent", wish.question, now, by_a_person=False)
         outbox.add_alert(connection, messages.question_alert(task, wish.question, run_id), now)

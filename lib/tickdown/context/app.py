@@ -48,6 +48,10 @@ class App:
         db = self.database()
         return reject_past_dates(self.catalog(db), db, now), db
 
+    def opened(self, now: datetime) -> Opened:
+        catalog, db = self.open(now)
+        return Opened(self, catalog, db, now)
+
     def database_path(self) -> Path:
         return self.workspace.root / os.path.expanduser(self.settings.config.database)
 
@@ -82,6 +86,24 @@ class App:
 
     def context(self, db: Database) -> Context:
         return Context(self.workspace, self.settings, db, self.redactor, self.log, this_process())
+
+
+@record(frozen=True)
+class Opened:
+    """A workspace as it is at one moment: what actions and queries work with, whoever asks for them."""
+
+    app: App
+    catalog: Catalog
+    db: Database
+    now: datetime
+
+    @property
+    def context(self) -> Context:
+        return self.app.context(self.db)
+
+    def sync(self) -> None:
+        """Before anything is written about a task: the store must know it as its file is."""
+        sync_catalog(self.db, self.catalog, self.now)
 
 
 def _is_in_use(folder: Path) -> bool:

@@ -388,4 +388,18 @@ MIGRATIONS: tuple[str, ...] = (
     -- can't write over its successor.
     ALTER TABLE task_runs ADD COLUMN lease INTEGER NOT NULL DEFAULT 1;
     """,
+    """
+    -- Who has asked for what: a person by name, a task by its id, a program by the name of its token.
+    CREATE TABLE actions (
+        id INTEGER PRIMARY KEY,
+        at TEXT NOT NULL,
+        action TEXT NOT NULL,
+        task_id TEXT COLLATE NOCASE,
+        run_id TEXT,
+        asked_by TEXT NOT NULL CHECK (asked_by IN ('person', 'task', 'agent', 'token')),
+        asker TEXT NOT NULL,
+        detail TEXT NOT NULL DEFAULT ''
+    );
+    CREATE INDEX actions_by_task ON actions (task_id, id);
+    """,
 )

@@ -98,6 +98,12 @@ def close_ticket(db: Database, ticket_id: int, note: str, now: datetime) -> bool
     return True
 
 
+def task_of(connection: Connection, ticket_id: int) -> str | None:
+    """None for one of the whole installation."""
+    row = connection.execute("SELECT task_id FROM tickets WHERE id = ?", (ticket_id,)).fetchone()
+    return row["task_id"] or None if row is not None else None
+
+
 def close_tickets_of_kind(db: Database, kind: TicketKind, now: datetime, destination: str = "") -> None:
     """The trouble of the whole installation, or of one destination, is over."""
     where = "kind = ? AND destination = ? AND closed_at IS NULL"

@@ -166,6 +166,7 @@ def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) ->
             ("snapshots", "at", KEEP_SNAPSHOTS),
             ("tickets", "closed_at", keep_runs),
             ("stoppages", "until", keep_runs),
+            ("actions", "at", keep_runs),
         ):
             connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))
         # Today's heals and costs are limits; they stay at least for their day.

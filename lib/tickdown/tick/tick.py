@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from tickdown.actions.steering import obey_comment
+from tickdown.actions.comments import obey_comment
 from tickdown.alerts import messages
 from tickdown.alerts.delivery import deliver
 from tickdown.alerts.ping import Pinger
@@ -199,10 +199,10 @@ class Tick:
     def _daily(self, now: datetime) -> None:
         """What is old goes; and nothing is taken on trust: every file is read and every task looked at, whatever is
         remembered. Only now, when nobody waits for this tick any more."""
-        from tickdown.tick.housekeeping import prune
+        from tickdown.actions.prune import remove_old
 
         try:
-            prune(self.context, now)
+            remove_old(self.context, now)
         except OSError as error:
             self.context.log.error("prune_failed", error=str(error))
         if len(self.catalog.read) == len(self.catalog.files):

@@ -205,7 +205,7 @@ def _carry_out(arguments: SimpleNamespace, workspace: Workspace, look: Look | No
     screen = Screen(app.on_screen, getattr(arguments, "json", False))
     match arguments.command:
         case "tick":
-            return do.act.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach, look)
+            return do.tick.tick(app, screen, arguments.dry_run, arguments.every, arguments.detach, look)
         case "run":
             return do.act.run(app, screen, arguments.id, arguments.heal, arguments.key, arguments.dry_run)
         case "list":

@@ -312,13 +312,6 @@ def variables_in(text: str) -> tuple[str, ...]:
     return tuple(sorted(set(_REFERENCE.findall(text))))
 
 
-def who_am_i() -> str:
-    """The task in whose run this is said, or the user."""
-    if inside := os.environ.get("TICKDOWN_TASK_ID"):
-        return f"task {inside[:64].encode('utf-8', 'replace').decode()}"  # whatever bytes somebody put there
-    return user_name()
-
-
 def user_name() -> str:
     import pwd
 

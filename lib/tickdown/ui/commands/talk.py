@@ -2,72 +2,53 @@
 
 from __future__ import annotations
 
-import os
 from datetime import UTC, datetime
 
-from tickdown.attempt.command import own_variables
+from tickdown.actions import comments as actions
+from tickdown.actions.tickets import close_ticket
 from tickdown.base.errors import Exit, TickdownError
 from tickdown.base.invocation import command_line
 from tickdown.base.model import Comment, TaskState
 from tickdown.base.terminal import one_line
-from tickdown.comments.meaning import COMMANDS, LONGEST_COMMENT, Action, looks_like_a_command, plain_wish
-from tickdown.comments.reading import reader_of
-from tickdown.context.app import App, facts_as_synced, sync_catalog
-from tickdown.governor.governor import paused, state_of
-from tickdown.queries.find import check_known, find_task
-from tickdown.store import comments, tasks
-from tickdown.store.tickets import TicketRow, close_ticket, list_tickets
+from tickdown.comments.meaning import COMMANDS, Action
+from tickdown.context.app import App, Opened
+from tickdown.governor.governor import paused
+from tickdown.queries import talk as queries
+from tickdown.queries.find import find_task
 from tickdown.time.durations import iso
 from tickdown.time.moments import when
 from tickdown.time.zones import get_zone
+from tickdown.ui.asker import who_asks
 from tickdown.ui.views import Screen, closes_ticket, comment_json, done, off_words, text_block, ticket_json
-from tickdown.workspace.folders import who_am_i
 
 
 def comment(app: App, screen: Screen, task_id: str, text: str) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    task = find_task(db, catalog, task_id)
-    redactor = app.redactor.knowing(own_variables(task, app.settings.environment))
-    text = redactor.text(text.encode("utf-8", "replace").decode()).strip()
-    if not text or len(text) > LONGEST_COMMENT:
-        raise TickdownError(f"comment: 1 to {LONGEST_COMMENT} characters", Exit.USAGE)
-    try:
-        wish = plain_wish(Comment(0, task.id, "", text, now), task.zone)
-    except ValueError as error:
-        raise TickdownError(f"comment: {error}; {COMMANDS}", Exit.USAGE) from None
-    if wish is None and looks_like_a_command(text):
-        raise TickdownError(f"comment: {one_line(text, 60)!r} is no command; {COMMANDS}", Exit.USAGE)
-    sync_catalog(db, catalog, now)
-    with db.transaction() as connection:
-        # What a task writes is a note for people; only people steer.
-        by_a_person = "TICKDOWN_TASK_ID" not in os.environ
-        number = comments.add_comment(connection, task.id, who_am_i(), text, now, by_a_person=by_a_person)
-    app.log.info("comment", task_id=task.id, comment=number)
-    message = f"comment {number} on {task.id}; it is read before the next run"
-    if not by_a_person:
-        message = f"comment {number} on {task.id}, for people to read"
+    opened = app.opened(now)
+    task = find_task(opened.db, opened.catalog, task_id)
+    said = actions.comment(opened, who_asks(opened.catalog), task, text)
+    wish = said.wish
+    message = f"comment {said.id} on {task.id}; it is read before the next run"
+    if not said.by_a_person:
+        message = f"comment {said.id} on {task.id}, for people to read"
     elif wish is not None:
-        message = f"comment {number} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
-        facts = tasks.facts(db, task.id)
+        message = f"comment {said.id} on {task.id}: {wish.action} is obeyed by the next tick that it concerns"
+        facts = said.facts
         off = off_words(task, facts)
         if off is not None and wish.action is not Action.RESUME:
             effect = "waits for its next run" if wish.action is Action.SKIP else "has no effect"
-            message = f"comment {number} on {task.id}: {wish.action} {effect}: {off}"
+            message = f"comment {said.id} on {task.id}: {wish.action} {effect}: {off}"
         elif facts is not None and paused(now, facts) and wish.action is Action.RUN:
             ends = when(facts.paused_until, now, task.zone)
-            message = f"comment {number} on {task.id}: run waits for the end of its pause, {ends}"
-    elif reader_of(app.context(db), task) is None:
+            message = f"comment {said.id} on {task.id}: run waits for the end of its pause, {ends}"
+    elif not said.is_understood:
         message += f"\nno agent is there to make sense of it: it stays unread; understood without one are {COMMANDS}"
-    return done(screen, message, {"id": number, "task_id": task.id, "action": wish.action if wish else None})
+    return done(screen, message, {"id": said.id, "task_id": task.id, "action": wish.action if wish else None})
 
 
 def list_comments(app: App, screen: Screen, task_id: str | None, limit: int) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    if task_id is not None:
-        check_known(db, catalog, task_id)
-    found = comments.list_comments(db, task_id, limit)
+    found = queries.comments(app.opened(now), task_id, limit)
     zone = get_zone(app.settings.config.timezone)
     if screen.as_json:
         screen.json([comment_json(each, zone) for each in found])
@@ -92,28 +73,25 @@ def tickets(
     app: App, screen: Screen, task_id: str | None, closed_too: bool, close: int | None, note: str | None
 ) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
+    opened = app.opened(now)
     if close is not None:
         if task_id is not None or closed_too:
             raise TickdownError("tickets: --close N goes with no ID and no --all", Exit.USAGE)
-        return _close(app, screen, close, note, now)
+        return _close(opened, screen, close, note)
     if note is not None:
         raise TickdownError("tickets: --note goes with --close N", Exit.USAGE)
-    if task_id is not None:
-        check_known(db, catalog, task_id)
-    found = list_tickets(db, task_id, closed_too=closed_too)
+    found = queries.tickets(opened, task_id, closed_too=closed_too)
     zone = get_zone(app.settings.config.timezone)
     if screen.as_json:
-        screen.json([ticket_json(row, zone) for row in found])
+        screen.json([ticket_json(ticket.row, zone) for ticket in found])
         return Exit.OK
-    facts = facts_as_synced(db, catalog, now) if found else {}
-    for row in found:
+    for ticket in found:
+        row = ticket.row
         state = (
             f"closed {when(row.closed_at, now, zone)}" if row.closed_at else f"opened {when(row.opened_at, now, zone)}"
         )
         screen.line(f"ticket {row.id}  {one_line(row.ticket.title)} ({row.ticket.kind}), {state}")
-        task = catalog.get(row.ticket.task_id or "")
-        body = f"{row.ticket.body}\n{_way_on(row, state_of(now, task, facts.get(task.id.lower())) if task else None)}"
+        body = f"{row.ticket.body}\n{_way_on(row, ticket.state)}"
         screen.line(text_block(body))
         for at, text in row.notes:
             screen.line(f"  {when(at, now, zone)}: {one_line(text)}")
@@ -122,7 +100,7 @@ def tickets(
     return Exit.OK
 
 
-def _way_on(row: TicketRow, state: TaskState | None) -> str:
+def _way_on(row: queries.TicketRow, state: TaskState | None) -> str:
     """For tickets of tasks that had not stopped: what is to be done, if anything."""
     ticket = row.ticket
     if ticket.command or ticket.task_id is None or row.closed_at is not None:
@@ -134,13 +112,7 @@ def _way_on(row: TicketRow, state: TaskState | None) -> str:
     return f"Close with: {closes_ticket(row)}"
 
 
-def _close(app: App, screen: Screen, number: int, note: str | None, now: datetime) -> Exit:
-    db = app.database()
-    closed = close_ticket(db, number, app.redactor.text(one_line(note or f"closed by {who_am_i()}", 500)), now)
-    if closed is None:
-        raise TickdownError(f"no ticket {number}; `{command_line('tickets', '--all')}` lists them", Exit.UNKNOWN_ID)
-    if not closed:
-        raise TickdownError(f"ticket {number} is closed already")
-    app.log.info("ticket_closed", ticket=number)
-    zone = get_zone(app.settings.config.timezone)
-    return done(screen, f"ticket {number} is closed", {"id": number, "closed_at": iso(now, zone)})
+def _close(opened: Opened, screen: Screen, number: int, note: str | None) -> Exit:
+    close_ticket(opened, who_asks(opened.catalog), number, note)
+    zone = get_zone(opened.app.settings.config.timezone)
+    return done(screen, f"ticket {number} is closed", {"id": number, "closed_at": iso(opened.now, zone)})

@@ -1,4 +1,4 @@
-"""Once a day: what is older than the configuration keeps goes, the logs with their rows."""
+"""What is older than the configuration keeps goes, the logs with their rows: once a day, or when somebody asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+from tickdown.actions.record import log_action, record_action
+from tickdown.base.model import ActionName, Asker
 from tickdown.base.records import record
+from tickdown.context.app import Opened
 from tickdown.context.context import Context
 from tickdown.heal.guard import remove_folder
 from tickdown.store import heals, ticks
@@ -25,7 +28,16 @@ class Pruned:
     logs: int
 
 
-def prune(context: Context, now: datetime) -> Pruned:
+def prune(opened: Opened, asker: Asker) -> Pruned:
+    pruned = remove_old(opened.context, opened.now)
+    detail = f"{pruned.runs} runs and {pruned.logs} logs from before {pruned.before}"
+    with opened.db.transaction() as connection:
+        record_action(connection, opened, asker, ActionName.PRUNE, detail=detail)
+    log_action(opened.app.log, "prune_asked", asker)
+    return pruned
+
+
+def remove_old(context: Context, now: datetime) -> Pruned:
     config = context.settings.config
     before = now - config.keep_runs
     removed = logs = 0
