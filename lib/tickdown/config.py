@@ -10,6 +10,7 @@ from pathlib import Path
 from tickdown import VERSION
 from tickdown.agents.calls import PRESETS, Agent, Format
 from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.program import IS_CLONE, SHIPPED
 from tickdown.base.records import field, record, replace
 from tickdown.base.suggestions import suggestion
 from tickdown.schedule.blackout import Blackout
@@ -47,7 +48,7 @@ NOTIFY_KEYS = ("telegram", "destinations", "default", "quiet_hours")
 TELEGRAM_KEYS = ("token", "base_url")
 DESTINATION_KEYS = ("chat", "thread")
 AGENT_KEYS = ("argv", "format", "config_dir")
-_ALL_KEYS = "config.example.yaml has all keys"
+_ALL_KEYS = f"{'config.example.yaml' if IS_CLONE else SHIPPED / 'config.example.yaml'} has all keys"
 DEFAULT_DATABASE = "state/tickdown.db"
 
 

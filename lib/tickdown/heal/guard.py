@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from tickdown.base.program import IS_CLONE, ROOT
+from tickdown.base.program import ENVIRONMENT, EXECUTABLE, IS_CLONE, PACKAGE, ROOT
 from tickdown.base.records import field, record, replace
 from tickdown.tasks.task import Task
 from tickdown.workspace.folders import Workspace, make_dir, make_private_dir, private_opener
@@ -63,7 +63,10 @@ _IN_CLONE = (
     "lib", "prompts", "docs", "tests", "bench", ".ci", ".venv", "scheduler.py", "Makefile",
     "pyproject.toml", "requirements.txt", "requirements-dev.txt", "crontab.example", "config.example.yaml",
 )  # fmt: skip
-_OF_PROGRAM = _IN_CLONE if IS_CLONE else tuple(sorted(os.listdir(ROOT)))
+# By name, since a workspace may be around it, or be the same folder.
+_IN_ENVIRONMENT = ("bin", "include", "lib", "lib64", "share", "pyvenv.cfg")
+_OF_PROGRAM = tuple(ROOT / name for name in _IN_CLONE) if IS_CLONE else (PACKAGE, EXECUTABLE)
+_OF_ENVIRONMENT = () if IS_CLONE or ENVIRONMENT is None else tuple(ENVIRONMENT / name for name in _IN_ENVIRONMENT)
 
 
 # --- what may be edited ----------------------------------------------------------------------------------------
@@ -222,12 +225,8 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
         return "is a setting of agents"
     if path.is_relative_to(ROOT) and not workspace.root.is_relative_to(ROOT):
         return OWN
-    for root in {ROOT, workspace.root}:
-        if path.is_relative_to(root):
-            first = path.relative_to(root).parts[:1]
-            own = _OF_PROGRAM if root == ROOT else ("prompts",)
-            if first and first[0] in own:
-                return OWN
+    if path.is_relative_to(workspace.root / "prompts") or _lies_in(path, (*_OF_PROGRAM, *_OF_ENVIRONMENT)):
+        return OWN
     inside = path.is_relative_to(workspace.root)
     if inside:
         parts = path.relative_to(workspace.root).parts
@@ -245,6 +244,10 @@ def never_edited(path: Path, workspace: Workspace, task_file: Path, around: Surr
     if _SETTINGS_FOLDERS.intersection(places):
         return "is a setting of agents, ssh or git"
     return None
+
+
+def _lies_in(path: Path, places: Collection[Path]) -> bool:
+    return not {path, *path.parents}.isdisjoint(places)
 
 
 # --- before ----------------------------------------------------------------------------------------------------
@@ -321,9 +324,7 @@ def _out_of_bounds(scope: Scope, around: Surrounds) -> Iterator[Path]:
     yield from (path for path in around.behind_links if path != scope.task_file)
     yield from (workspace.config_file, *sorted(workspace.root.glob(".env*")))
     yield from (workspace.tasks, workspace.root / "prompts")
-    for name in _OF_PROGRAM:
-        if name != ".venv":
-            yield ROOT / name
+    yield from (path for path in _OF_PROGRAM if path.name != ".venv")
 
 
 def _other_roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
@@ -335,6 +336,7 @@ def _other_roots(scope: Scope, around: Surrounds) -> Iterator[Path]:
     if around.home is not None:
         yield from (around.home / name for name in _WATCHED_AT_HOME)
     yield scope.workspace.root
+    yield from _OF_ENVIRONMENT  # last: it may be large
 
 
 class _Watch:
@@ -378,7 +380,7 @@ class _Watch:
         """Read what was found, the smallest first; for which files there was no room."""
         unread, self._unread = self._unread, []
         unread.sort(key=lambda path: (not comes_first(path), self.entries[path].stamp[1]))
-        return [path for path in unread if not _BULKY.intersection(path.parts) and not self._keep(path)]
+        return [path for path in unread if not _is_bulky(path) and not self._keep(path)]
 
     def _keep(self, path: Path) -> bool:
         known = self._again.entries.get(path) if self._again is not None else None
@@ -416,6 +418,13 @@ class _Watch:
         self._found += len(names)
         self.listed.add(folder)
         return [folder / name for name in names]
+
+
+def _is_bulky(path: Path) -> bool:
+    """Not what is installed of Tickdown itself, wherever its environment lies."""
+    if not IS_CLONE and _lies_in(path, _OF_PROGRAM):
+        return CACHE in path.parts
+    return bool(_BULKY.intersection(path.parts)) or _lies_in(path, _OF_ENVIRONMENT)
 
 
 def read_entry(path: Path, largest: int = LARGEST_KEPT) -> Entry | None:
