@@ -438,6 +438,28 @@ class Facts:
 
 
 @record(frozen=True)
+class Attempt:
+    """A row of `attempts`."""
+
+    number: int
+    rung: Rung
+    status: RunStatus
+    started_at: datetime
+    finished_at: datetime | None
+    exit_code: int | None
+    signal: int | None
+    error_class: ErrorClass | None
+    error: str | None
+    note: str | None
+    log_start: int | None
+    log_end: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost_usd: float | None
+    session_id: str | None
+
+
+@record(frozen=True)
 class Run:
     """A row of `task_runs`."""
 

@@ -302,6 +302,22 @@ def may_pass(error: Exception) -> bool:
     return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS
 
 
+_WAYS_OUT = {
+    sqlite3.SQLITE_FULL: "free some space on that disk",
+    sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
+    sqlite3.SQLITE_IOERR: "look at the disk's space, quota and health",
+    sqlite3.SQLITE_CANTOPEN: "its folder must be there and writable, and files to be opened left (ulimit -n)",
+    sqlite3.SQLITE_READONLY: "it and its folder must be writable",
+    sqlite3.SQLITE_PERM: "it and its folder must be writable",
+}
+
+
+def with_remedy(error: Exception) -> str:
+    """What SQLite says, and what to do about it."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    return f"{error}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else str(error)
+
+
 def is_damage(error: sqlite3.Error) -> bool:
     # SQLITE_CORRUPT and SQLITE_NOTADB, in the low byte of an extended code.
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)

@@ -22,7 +22,15 @@ from tickdown.config import SettingsError
 from tickdown.context.app import App, app_with, make_app, sync_catalog
 from tickdown.processes.process import this_process
 from tickdown.store import outbox, ticks
-from tickdown.store.database import DamagedDatabase, Database, UnusableDatabase, is_damage, may_pass, replace_damaged
+from tickdown.store.database import (
+    DamagedDatabase,
+    Database,
+    UnusableDatabase,
+    is_damage,
+    may_pass,
+    replace_damaged,
+    with_remedy,
+)
 from tickdown.store.tickets import open_ticket
 from tickdown.tick.stop_mark import leave_mark
 from tickdown.workspace.folders import Workspace, make_dir, private_opener
@@ -31,14 +39,6 @@ TELL_WITHIN = 5.0  # seconds for a database that somebody holds locked, before i
 # Cron comes every minute: what was written this long ago was written by the tick before, or the one before that.
 _JUST_NOW = timedelta(minutes=2)
 _ROOM = 10 * 1024 * 1024
-_WAYS_OUT = {
-    sqlite3.SQLITE_FULL: "free some space on that disk",
-    sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
-    sqlite3.SQLITE_IOERR: "look at the disk's space, quota and health",
-    sqlite3.SQLITE_CANTOPEN: "its folder must be there and writable, and files to be opened left (ulimit -n)",
-    sqlite3.SQLITE_READONLY: "it and its folder must be writable",
-    sqlite3.SQLITE_PERM: "it and its folder must be writable",
-}
 
 
 def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
@@ -74,12 +74,6 @@ def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     if may_pass(error):
         return TickdownError(f"the database {app.database_path()} can't be used: {with_remedy(error)}")
     return Lacking.by(error)
-
-
-def with_remedy(error: Exception) -> str:
-    """What SQLite says, and what to do about it."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return f"{error}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else str(error)
 
 
 def _is_damaged(app: App, error: Exception) -> bool:
