@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ PURE_MODULES = {
     "agents.calls",
 }
 IMPURE = {"os", "subprocess", "socket", "sqlite3", "requests", "shutil", "tempfile", "threading", "signal"}
+SQL = re.compile(r"\s*(SELECT\s.*\sFROM|INSERT\s.*INTO|UPDATE\s.*\sSET|DELETE FROM|PRAGMA|BEGIN\b)\s", re.DOTALL)
 READS_ZONE_FILES = {"time.zones"}
 
 
@@ -92,9 +94,7 @@ def test_actions_and_queries_know_no_terminal() -> None:
     for name, path in MODULES.items():
         if name.partition(".")[0] in ("actions", "queries"):
             found = {target.partition(".")[0] for target in imported(path)}
-            assert not found & {"argparse", "sys", "ui"} or name == "queries.checks", (
-                name
-            )  # which tells the version of Python
+            assert not found & {"argparse", "ui"}, name
             assert "print(" not in path.read_text(), name
 
 
@@ -104,6 +104,19 @@ def test_decisions_touch_nothing_outside() -> None:
             found = {target.partition(".")[0] for target in imported(path)}
             assert not found & IMPURE, name
     assert set(MODULES) >= PURE_MODULES | READS_ZONE_FILES
+
+
+def test_only_the_store_knows_its_engine() -> None:
+    """And the shortcut of an idle tick, which can't afford anything but the bare file."""
+    knows = {name for name, path in MODULES.items() if "sqlite3" in set(imported(path))}
+    assert knows == {"store.database", "store.heartbeat", "tick.idle"}
+
+
+def test_nobody_but_the_store_speaks_sql() -> None:
+    for name, path in MODULES.items():
+        if name.partition(".")[0] != "store" and name != "tick.idle":
+            words = [node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)]
+            assert not [word for word in words if isinstance(word, str) and SQL.match(word)], name
 
 
 def test_there_is_no_import_cycle() -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.helpers import PATIENCE, Gate, Workspace, wait_for
-from tickdown.base.model import Chained, Facts, MissReason, Occurrence, Owner, SkipReason, Source, Waiting
+from tickdown.base.model import Chained, Facts, Lease, MissReason, Occurrence, Owner, SkipReason, Source, Waiting
 from tickdown.base.records import replace
 from tickdown.config import load_settings
 from tickdown.context.app import app_with, sync_catalog
@@ -160,7 +160,7 @@ def test_a_claim_that_is_given_back_after_a_later_occurrence_was_dealt_with_wait
     what = plan(TEN + MINUTE, every_minute(), facts_of(db), "boot")
     assert what.reason is SkipReason.ALREADY_RUNNING and runs.write_off(db, facts_of(db), what, "here", TEN + MINUTE)
     with db.transaction() as connection:
-        assert runs.unclaim(connection, run_id, HERE)
+        assert runs.unclaim(connection, Lease(run_id))
     assert [one.at for one in facts_of(db).waiting] == [TEN]
     covered = db.all("SELECT scheduled_for, count FROM task_runs ORDER BY scheduled_for")
     assert [row["count"] for row in covered] == [1, 1]

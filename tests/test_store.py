@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from tickdown.base.model import Alert, AlertKind, AlertStatus, AskedBy, ErrorCla
 from tickdown.store import database as module
 from tickdown.store import outbox
 from tickdown.store.database import Database
+from tickdown.store.errors import RuleBroken, StoreError
 from tickdown.store.schema import MIGRATIONS
 from tickdown.time.instants import to_store
 
@@ -61,7 +61,7 @@ def test_migrations_are_applied_in_order_and_only_once(path: Path, monkeypatch: 
 def test_a_migration_that_fails_leaves_the_one_before_whole(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = "CREATE TABLE two (a);\nINSERT INTO one VALUES (1);\nCREATE TABLE one (again);"
     monkeypatch.setattr(module, "MIGRATIONS", ("CREATE TABLE one (a);", broken))
-    with pytest.raises(sqlite3.OperationalError):
+    with pytest.raises(StoreError):
         Database(path)
     monkeypatch.setattr(module, "MIGRATIONS", ("CREATE TABLE one (a);",))
     left = Database(path)
@@ -182,7 +182,7 @@ def test_every_status_and_source_can_be_stored_and_no_other(db: Database) -> Non
     for source in Source:
         insert_run(db, source, "success", source)
     for wrong in ({"status": "done"}, {"status": "success", "source": "magic"}):
-        with pytest.raises(sqlite3.IntegrityError):
+        with pytest.raises(RuleBroken):
             insert_run(db, "wrong", **wrong)
 
 
@@ -198,13 +198,13 @@ def test_every_status_and_source_can_be_stored_and_no_other(db: Database) -> Non
 )
 def test_an_impossible_row_is_refused(db: Database, wrong: dict[str, str]) -> None:
     insert_run(db, "taken", "success")
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(RuleBroken):
         insert_run(db, "wrong", **wrong)
 
 
 def test_an_attempt_belongs_to_a_run(db: Database) -> None:
     insert = "INSERT INTO attempts (run_id, number, rung, status, started_at) VALUES (?, 1, 'run', 'running', 'now')"
-    with pytest.raises(sqlite3.IntegrityError):
+    with pytest.raises(RuleBroken):
         db.connection.execute(insert, ("no such run",))
 
 

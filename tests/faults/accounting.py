@@ -180,9 +180,9 @@ class History:
         run = runs.get_run(self.db, run_id)
         assert run is not None
         outcome = Outcome(status, 0 if status is RunStatus.SUCCESS else None)
-        ending = runs.Ending(run_id, run.task_id, 1, outcome, None, "", run.source)
+        ending = runs.Ending(run.lease, run.task_id, 1, outcome, None, "", run.source)
         with self.db.transaction() as connection:
-            assert runs.finish_run(connection, ending, self.now)
+            runs.finish_run(connection, ending, self.now)
         del self.until_end[run_id]
         self.dead.discard(run_id)
         task = self.catalog.find(run.task_id)

@@ -59,7 +59,9 @@ class Ledger:
 
 
 def watch_database(ledger: Ledger) -> None:
-    class Watched(sqlite3.Connection):
+    from tickdown.store.database import Connection
+
+    class Watched(Connection):
         def __init__(self, *values: Any, **named: Any) -> None:
             super().__init__(*values, **named)
             self.set_trace_callback(self._traced)
@@ -78,7 +80,7 @@ def watch_database(ledger: Ledger) -> None:
                 ledger.note_sql(f"alone: {sql}")
 
     connect = sqlite3.connect
-    sqlite3.connect = lambda *values, **named: connect(*values, factory=Watched, **named)  # type: ignore[assignment]
+    sqlite3.connect = lambda *values, **named: connect(*values, **(named | {"factory": Watched}))  # type: ignore[assignment]
 
 
 def watch_system(ledger: Ledger) -> None:

@@ -3,7 +3,6 @@ then the database in one transaction, so that what is cut off in between is simp
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
@@ -19,6 +18,7 @@ from tickdown.governor.governor import is_spent, paused
 from tickdown.processes.process import boot_id
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import actions, tasks
+from tickdown.store.database import Connection
 from tickdown.store.heals import is_healed_now
 from tickdown.tasks.task import Task
 from tickdown.time.moments import when
@@ -90,7 +90,7 @@ def _disable_in_file(opened: Opened, task: Task, reason: DisabledReason) -> bool
 
 def let_run_again(
     context: Context, task: Task, asker: Asker, now: datetime,
-    also: Callable[[sqlite3.Connection], object] = lambda connection: None,
+    also: Callable[[Connection], object] = lambda connection: None,
 ) -> bool:  # fmt: skip
     """Enable it and forget its failures; True if only what is left of its one run goes on. `also` belongs to the same
     transaction."""

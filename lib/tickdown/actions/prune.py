@@ -14,7 +14,7 @@ from tickdown.base.records import record
 from tickdown.context.app import Opened
 from tickdown.context.context import Context
 from tickdown.heal.guard import remove_folder
-from tickdown.store import ticks
+from tickdown.store import heals, ticks
 from tickdown.store.runs import get_run
 from tickdown.workspace.folders import UNFINISHED
 
@@ -79,7 +79,7 @@ def _remove_snapshots(context: Context) -> None:
     folder = context.workspace.heals
     if not folder.is_dir():
         return
-    known = {row["run_id"] for row in context.db.all("SELECT run_id FROM heals JOIN task_runs USING (run_id)")}
+    known = heals.runs_on_record(context.db)
     for path in folder.iterdir():
         if path.name.rpartition("-")[0] not in known:
             remove_folder(path)

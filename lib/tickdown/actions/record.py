@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from tickdown.base.model import ActionName, ActionTaken, Asker
 from tickdown.context.app import Opened
 from tickdown.store import actions
+from tickdown.store.database import Connection
 from tickdown.workspace.scheduler_log import Log
 
 
 def record_action(
-    connection: sqlite3.Connection, opened: Opened, asker: Asker, action: ActionName, task_id: str | None = None,
+    connection: Connection, opened: Opened, asker: Asker, action: ActionName, task_id: str | None = None,
     run_id: str | None = None, detail: str = "",
 ) -> None:  # fmt: skip
     actions.add(connection, ActionTaken(opened.now, action, asker, task_id, run_id, detail))

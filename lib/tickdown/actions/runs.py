@@ -160,7 +160,7 @@ def _begin(
         context,
         task,
         lock,
-        new.run_id,
+        new.lease,
         occurrence.source,
         occurrence.at,
         new.trace_id,
@@ -181,7 +181,9 @@ def _to_its_end(opened: Opened, task: Task, execution: Execution, watcher: Watch
     watcher.end()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     ended = runs.get_run(db, execution.run_id)
-    assert ended is not None and execution.outcome is not None
+    if ended is None or execution.outcome is None:
+        told = command_line("history", task.id)
+        raise TickdownError(f"{task.id}: another process has taken this run over; `{told}` tells how it ended")
     facts = tasks.facts(db, task.id)
     # The run may have changed the file, and so may somebody meanwhile.
     edited = reread(task, app.workspace, app.settings.config.surroundings())

@@ -366,6 +366,15 @@ class Owner:
 
 
 @record(frozen=True)
+class Lease:
+    """The right to write to a run. Who takes the run over raises the number, and whatever the owner before that still writes
+    hits no row."""
+
+    run_id: str
+    number: int = 1
+
+
+@record(frozen=True)
 class Hint:
     """Advice that bends the schedule for a while: an interval (`every`) or one moment (`at`)."""
 
@@ -492,3 +501,8 @@ class Run:
     modification: Modification | None = None
     note: str | None = None  # what else is worth telling
     over_budget: bool = False  # it has cost more than its task's `budget_usd`
+    lease_number: int = 1
+
+    @property
+    def lease(self) -> Lease:
+        return Lease(self.run_id, self.lease_number)

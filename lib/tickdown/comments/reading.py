@@ -3,7 +3,6 @@ rung of the run."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
@@ -18,6 +17,7 @@ from tickdown.base.model import (
     Asker,
     Comment,
     DisabledReason,
+    Lease,
     Rung,
     RunStatus,
     Source,
@@ -32,6 +32,7 @@ from tickdown.context.task_file import disable_in_file
 from tickdown.failure.outcomes import Outcome, cleaned
 from tickdown.governor.governor import is_spent
 from tickdown.store import actions, comments, costs, outbox, runs, tasks
+from tickdown.store.database import Connection
 from tickdown.tasks.task import Task
 
 ANSWER_WITHIN = timedelta(minutes=2)
@@ -73,7 +74,7 @@ def author_of(comment: Comment) -> Asker:
 
 
 def act_on(
-    connection: sqlite3.Connection,
+    connection: Connection,
     task: Task,
     read: Sequence[Comment],
     wish: Wish,
@@ -103,22 +104,21 @@ def skip_run(
     """The run becomes a skipped one, in the transaction that also marks the comments as read."""
     with context.db.transaction() as connection:
         facts = tasks.facts(context.db, task.id)
-        recorded = runs.finish_run(connection, ending, now)
-        if recorded:
-            runs.forget_unstarted(connection, ending.run_id)
-            act_on(connection, task, read, wish, now, ending.run_id)
-            if facts is not None and is_spent(task, facts):
-                _skip_the_only_one(connection, task, ending.run_id, wish)
+        runs.finish_run(connection, ending, now)
+        runs.forget_unstarted(connection, ending.lease)
+        act_on(connection, task, read, wish, now, ending.run_id)
+        if facts is not None and is_spent(task, facts):
+            _skip_the_only_one(connection, task, ending.lease, wish)
     disable_in_file(context, task, now)
-    context.log.info("run_skipped", task_id=task.id, run_id=ending.run_id, wish=wish.action, recorded=recorded)
+    context.log.info("run_skipped", task_id=task.id, run_id=ending.run_id, wish=wish.action)
 
 
-def _skip_the_only_one(connection: sqlite3.Connection, task: Task, run_id: str, wish: Wish) -> None:
+def _skip_the_only_one(connection: Connection, task: Task, lease: Lease, wish: Wish) -> None:
     """A one-shot has no other occurrence: skipped, it is over; put off, it stays due."""
     if wish.action is Action.SKIP:
         tasks.close(connection, task.id, DisabledReason.COMPLETED)
         return
-    runs.give_back(connection, run_id, task.id)
+    runs.give_back(connection, lease, task.id)
     if wish.action is Action.ASK:  # until somebody has answered
         tasks.close(connection, task.id, DisabledReason.PAUSED)
 
@@ -126,8 +126,8 @@ def _skip_the_only_one(connection: sqlite3.Connection, task: Task, run_id: str, 
 class CommentReading:
     """The rung on which an agent says what the words come to."""
 
-    def __init__(self, context: Context, task: Task, run_id: str, redactor: Redactor) -> None:
-        self.context, self.task, self.run_id, self.redactor = context, task, run_id, redactor
+    def __init__(self, context: Context, task: Task, lease: Lease, redactor: Redactor) -> None:
+        self.context, self.task, self.lease, self.redactor = context, task, lease, redactor
         self.words: Sequence[Comment] = ()
 
     def command(self, variables: Mapping[str, str], now: datetime) -> Command:
@@ -166,17 +166,16 @@ class CommentReading:
         self, attempt: int, outcome: Outcome, span: tuple[int, int] | None, wish: Wish | None, now: datetime
     ) -> bool:
         """The attempt of the agent is over and that of the task begins, in the transaction in which the wish takes effect.
-        False if the run was stopped or taken over meanwhile."""
+        False if somebody wants the run to end."""
         note = answer_of(wish) if wish is not None else "no answer that can be acted on"
         with self.context.db.transaction() as connection:
-            runs.end_attempt(connection, self.run_id, attempt, cleaned(outcome, self.redactor), span, now, note)
-            owner = self.context.owner
-            started = runs.insert_attempt(connection, self.run_id, attempt + 1, Rung.RUN, owner, now)
+            runs.end_attempt(connection, self.lease, attempt, cleaned(outcome, self.redactor), span, now, note)
+            started = runs.insert_attempt(connection, self.lease, attempt + 1, Rung.RUN, now)
             if started and wish is not None:
                 act_on(connection, self.task, self.words, wish, now)
                 if wish.change is not None:
-                    runs.modify(connection, self.run_id, wish.change)
+                    runs.modify(connection, self.lease, wish.change)
         if wish is not None and wish.refused:
             names = list(map(printable, wish.refused))
-            self.context.log.warning("variables_refused", task_id=self.task.id, run_id=self.run_id, names=names)
+            self.context.log.warning("variables_refused", task_id=self.task.id, run_id=self.lease.run_id, names=names)
         return started

@@ -10,7 +10,6 @@ import difflib
 import glob
 import json
 import os
-import sqlite3
 import subprocess
 import traceback
 from collections.abc import Collection, Mapping, Sequence
@@ -37,6 +36,8 @@ from tickdown.heal import guard
 from tickdown.heal.guard import Change, Entry, Findings, Scope, Snapshot, Surrounds
 from tickdown.processes.process import host_name, is_alive, time_of_boot
 from tickdown.store import heals, outbox, runs
+from tickdown.store.database import can_be_read
+from tickdown.store.errors import StoreError
 from tickdown.tasks.catalogue import load_file
 from tickdown.tasks.editing import EditRefused, healed, same_but_for_state, with_state_of
 from tickdown.tasks.task import Task
@@ -188,7 +189,7 @@ class Heal:
             return Result(self.row, edited=False, diff="")
         try:
             return self._finish(self.before, answer, outcome, now)
-        except sqlite3.Error:
+        except StoreError:
             raise
         except Exception as error:
             self.context.log.error("heal_broken", run_id=self.row.run_id, traceback=traceback.format_exc())
@@ -354,7 +355,7 @@ class Heal:
             return
         try:
             self.context.db.copy_to(copy)
-        except sqlite3.Error as error:
+        except StoreError as error:
             raise OSError(f"the database could not be copied: {error}") from None
         # Read from its descriptor later, whatever happens to the name.
         self._database = (path.stat().st_ino, os.open(copy, os.O_RDONLY | os.O_CLOEXEC))
@@ -391,13 +392,8 @@ def _is_sound(path: Path, inode: int) -> bool:
     try:
         if path.stat().st_ino != inode or _first_bytes(path, inode) != b"SQLite format 3\0":
             return False  # even if SQLite itself would not notice, as long as all pages are in its write-ahead log
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
-        try:
-            connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals LIMIT 1")
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
-        finally:
-            connection.close()
-    except (OSError, sqlite3.Error):
+        return can_be_read(path)
+    except OSError:
         return False
 
 

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto
@@ -15,7 +14,7 @@ from tickdown.alerts.messages import heal_note
 from tickdown.attempt.command import Command
 from tickdown.attempt.transcript import Transcript
 from tickdown.base.errors import TickdownError
-from tickdown.base.model import ErrorClass, HealStatus, RunStatus
+from tickdown.base.model import ErrorClass, HealStatus, Lease, RunStatus
 from tickdown.base.records import replace
 from tickdown.base.redact import Redactor
 from tickdown.context.context import Context
@@ -24,22 +23,23 @@ from tickdown.failure.outcomes import Outcome, cleaned
 from tickdown.heal.healer import Heal, Result, audit, log_tail, new_row, take_back_interrupted
 from tickdown.processes.lock import TaskLock
 from tickdown.store import heals, runs
+from tickdown.store.errors import StoreError
 from tickdown.tasks.task import Task
 
 
 class Start(Enum):
     BEGUN = auto()  # its attempt is on record
     LATER = auto()  # another heal is going on
-    NOT_OURS = auto()  # the run was stopped or taken over meanwhile
+    STOPPED = auto()  # somebody wants the run to end
 
 
 class Healing:
     """The heals of one run, one after another. `task_lock` is renewed after each: a healer may have removed its file."""
 
     def __init__(
-        self, context: Context, run_id: str, task_lock: TaskLock, redactor: Redactor, transcript: Transcript
+        self, context: Context, lease: Lease, task_lock: TaskLock, redactor: Redactor, transcript: Transcript
     ) -> None:
-        self.context, self.run_id, self.task_lock = context, run_id, task_lock
+        self.context, self.lease, self.run_id, self.task_lock = context, lease, lease.run_id, task_lock
         self.redactor, self.transcript = redactor, transcript
         self.is_proven = False
         self._turn: TaskLock | None = None
@@ -64,12 +64,12 @@ class Healing:
         row = new_row(self.run_id, attempt, task.id, failed, now)
         current = Heal(self.context, task, row, self.redactor)  # before it is counted: it may not even be possible
         started = heals.start(
-            self.context.db, row, self.context.owner, midnight=self.context.midnight(now),
+            self.context.db, row, self.lease, midnight=self.context.midnight(now),
             most_a_day=config.heals_per_day, now=now,
         )  # fmt: skip
         if started is not True:
             self.end_turn()
-            return Start.NOT_OURS if started is False else started
+            return Start.STOPPED if started is False else started
         self._current = current
         return Start.BEGUN
 
@@ -87,6 +87,7 @@ class Healing:
         are judged once."""
         if self._judged is None:
             assert self._current is not None
+            runs.must_hold(self.context.db.connection, self.lease)  # files may be put back here
             self._judged = self._current, self._current.finish(answer, outcome, now)
             for line in (heal_note(self._judged[1].row), *self._judged[1].notes):
                 self.transcript.note(line)
@@ -113,7 +114,7 @@ class Healing:
         with self.context.db.transaction() as connection:
             heals.record(connection, result.row)
             clean, span = cleaned(ended, self.redactor), self.transcript.span
-            runs.end_attempt(connection, self.run_id, attempt, clean, span, now, note)
+            runs.end_attempt(connection, self.lease, attempt, clean, span, now, note)
 
     def healer_trouble(self, outcome: Outcome) -> NoHeal | None:
         """A healer that could not even begin, or has no network, login or money, says nothing about the task."""
@@ -151,7 +152,7 @@ class Healing:
         try:
             with self.context.db.transaction() as connection:
                 heals.record(connection, row)
-        except sqlite3.Error:
+        except StoreError:
             self._current = current  # it still waits for its proof
             raise
         audit(self.context, row, current.diff, outcome.status, self.redactor, now)

@@ -38,17 +38,18 @@ def a_descriptor_free() -> Iterator[None]:
         keep_spare()
 
 
-def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
+def processes_of(run_id: str, leader: tuple[int, int] | None, last_attempt: int | None = None) -> dict[int, int]:
     """Every live process of a run, as pid to start time, parents before their children.
 
     Found in several ways, because each can be evaded alone: the run's id in the environment it was started with, the
     group or session of the leader (pid, start time; trusted only while that very process is there, if only as a zombie:
-    its number would mean somebody else later), adoption by this process, and descent from any of these.
+    its number would mean somebody else later), adoption by this process, and descent from any of these. What says that it
+    is of a later attempt than `last_attempt` belongs to a successor on the same machine.
     """
     everyone = {info.pid: info for info in map(process_info, _pids()) if info is not None and not info.zombie}
     mark = f"TICKDOWN_RUN_ID={run_id}".encode()
     me = os.getpid()
-    found = {pid for pid in everyone if pid != me and mark in _environment(pid)}
+    found = {pid for pid in everyone if pid != me and _is_of(mark, last_attempt, _environment(pid))}
     if leader is not None:
         holder = process_info(leader[0])
         if holder is not None and holder.started == leader[1]:
@@ -64,6 +65,13 @@ def processes_of(run_id: str, leader: tuple[int, int] | None) -> dict[int, int]:
                 found.add(pid)
                 queue.append(pid)
     return {pid: everyone[pid].started for pid in _parents_first(found, children)}
+
+
+def _is_of(mark: bytes, last_attempt: int | None, environment: list[bytes]) -> bool:
+    if mark not in environment:
+        return False
+    words = [entry.partition(b"=")[2] for entry in environment if entry.startswith(b"TICKDOWN_ATTEMPT=")]
+    return last_attempt is None or all(not word.isdigit() or int(word) <= last_attempt for word in words)
 
 
 def _parents_first(found: set[int], children: dict[int, list[int]]) -> list[int]:
@@ -119,6 +127,7 @@ class Termination:
 
     def __init__(self, run_id: str, leader: tuple[int, int] | None, grace: float, now: float) -> None:
         self.run_id, self.leader = run_id, leader
+        self.last_attempt: int | None = None  # those of later ones are somebody else's
         self.kill_at = now + grace
         self.look_every = FIRST_LOOK
         self.known: dict[int, int] = {}
@@ -130,7 +139,7 @@ class Termination:
         """Signal whoever is left; the time to look again, or None when nobody is."""
         try:
             with a_descriptor_free():
-                self.known.update(processes_of(self.run_id, self.leader))
+                self.known.update(processes_of(self.run_id, self.leader, self.last_attempt))
         except OSError as error:
             if remedy(error) is None or now >= self.kill_at + GIVE_UP_AFTER:
                 raise

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 import shutil
-import sqlite3
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +29,8 @@ from tickdown.run.recovery import dead_runs
 from tickdown.schedule.cron import Cron, notes_between
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import costs, outbox, runs, tasks, ticks
-from tickdown.store.database import Database, may_pass, with_remedy
+from tickdown.store.database import Database
+from tickdown.store.errors import Unusable, with_remedy
 from tickdown.store.heartbeat import OUTAGE_AFTER
 from tickdown.store.tickets import list_tickets
 from tickdown.tasks.catalogue import Catalog, TaskFile, find_files, load_file
@@ -258,9 +258,7 @@ def _database(app: App) -> tuple[Database, str | None]:
         damage = db.problems()
     except TickdownError as error:
         return Database(None), str(error)
-    except sqlite3.Error as error:
-        if not may_pass(error):
-            raise
+    except Unusable as error:
         return Database(None), f"{path} can't be used: {with_remedy(error)}"
     if damage:
         advice = "the next tick sets it aside and begins anew; to go on from a copy, see README (When a task fails)"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
-from tickdown.base.model import ActionTaken, Attempt, Comment, ErrorClass, Facts, Run, Rung, RunStatus
+from tickdown.base.model import ActionTaken, Attempt, Comment, Facts, Run
 from tickdown.base.records import record
 from tickdown.context.app import Opened, facts_as_synced
 from tickdown.queries.tasks import TaskView, cut_off, held_now, task_view, transient_since
@@ -14,7 +13,6 @@ from tickdown.store import actions, comments, runs
 from tickdown.store.tickets import TicketRow, list_tickets
 from tickdown.tasks.task import Task
 from tickdown.tasks.yaml_tree import Problem
-from tickdown.time.instants import from_store, maybe_from_store
 
 RUNS_SHOWN = 5
 ACTIONS_SHOWN = 5
@@ -44,31 +42,10 @@ def details(opened: Opened, task: Task) -> Details:
         view=task_view(task, facts, last, now, cut_off(db)),
         facts=facts,
         runs=recent,
-        attempts={run_id: [_attempt(row) for row in runs.attempts_of(db, run_id)] for run_id in shown},
+        attempts={run_id: runs.attempts_of(db, run_id) for run_id in shown},
         tickets=list_tickets(db, task.id),
         unread=comments.unread_of(db, task.id),
         actions=actions.last_of(db, task.id, ACTIONS_SHOWN),
         warnings=next((file.warnings for file in catalog.files if file.path == task.path), []),
         transient_since=transient_since(db, last),
-    )
-
-
-def _attempt(row: Any) -> Attempt:
-    return Attempt(
-        number=row["number"],
-        rung=Rung(row["rung"]),
-        status=RunStatus(row["status"]),
-        started_at=from_store(row["started_at"]),
-        finished_at=maybe_from_store(row["finished_at"]),
-        exit_code=row["exit_code"],
-        signal=row["signal"],
-        error_class=ErrorClass(row["error_class"]) if row["error_class"] else None,
-        error=row["error"],
-        note=row["note"],
-        log_start=row["log_start"],
-        log_end=row["log_end"],
-        input_tokens=row["input_tokens"],
-        output_tokens=row["output_tokens"],
-        cost_usd=row["cost_usd"],
-        session_id=row["session_id"],
     )

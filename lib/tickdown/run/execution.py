@@ -27,6 +27,7 @@ from tickdown.base.model import (
     Comment,
     ErrorClass,
     Facts,
+    Lease,
     Modification,
     Run,
     Rung,
@@ -133,28 +134,29 @@ class Execution:
     _failed_summary = ""
     _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _end: End | None = None
-    _recorded = False  # by this process, and not by one that was faster
     _closes = False  # the task is over with this run, and its file must say so
     _broken = False
     _is_begun = True  # False: its attempt has a row, and the command is yet to be started
     _is_taken = False  # over from a dead owner, on record
+    _is_lost = False  # to another process, and nothing more of it is ours to record
     _cancelled: Outcome | None = None
 
     def __init__(
-        self, context: Context, task: Task, lock: TaskLock, run_id: str, source: Source, scheduled_for: datetime,
+        self, context: Context, task: Task, lock: TaskLock, lease: Lease, source: Source, scheduled_for: datetime,
         trace_id: str, *, retries_used: int = 0, transient_retries_used: int = 0, heals_used: int = 0,
         may_heal: bool = True, modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
         uncommented: bool = False,
     ) -> None:  # fmt: skip
         self.context, self.task, self.lock = context, task, lock
-        self.run_id, self.source, self.scheduled_for, self.trace_id = run_id, source, scheduled_for, trace_id
+        self.lease, self.run_id = lease, lease.run_id
+        self.source, self.scheduled_for, self.trace_id = source, scheduled_for, trace_id
         self.retries_used, self.transient_retries_used = retries_used, transient_retries_used
         self.heals_used, self.may_heal = heals_used, may_heal
         self.echo = echo
         self._uncommented = uncommented  # nobody has written anything that its first attempt must heed
         self._modification = modification
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
-        log = f"{context.workspace.root}/{context.workspace.run_log(task.id, run_id)}"
+        log = f"{context.workspace.root}/{context.workspace.run_log(task.id, self.run_id)}"
         self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
 
     @property
@@ -164,6 +166,11 @@ class Execution:
     @property
     def is_ending(self) -> bool:
         return self.phase is Phase.OVER
+
+    @property
+    def renews_lease(self) -> bool:
+        """Not what waits for its slot, and not yet what is being taken over."""
+        return self.holds_slot and self._takeover_of is None and not self._is_lost
 
     # --- starting ----------------------------------------------------------------------------------------------
 
@@ -239,7 +246,7 @@ class Execution:
                 assert self._healing is not None and self._last is not None
                 return self._healing.command(self._last, self._failed_span, variables, now)
             case Rung.COMMENTS:
-                self._hearing = reading.CommentReading(self.context, self.task, self.run_id, self.redactor)
+                self._hearing = reading.CommentReading(self.context, self.task, self.lease, self.redactor)
                 return self._hearing.command(variables, now)
         budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
         if budget is not None and budget <= 0:
@@ -364,7 +371,7 @@ class Execution:
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
-        if self._broken or self.end_is_recorded:
+        if self._broken or self._is_lost or self.end_is_recorded:
             self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
             return
         from traceback import format_exc
@@ -382,6 +389,17 @@ class Execution:
             self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
         else:
             self._finish(outcome, now)
+
+    def lose(self, monotonic: float) -> None:
+        """Another process was right to take this run for dead, and has taken it over. What is left of it here is ended, so
+        that it does not work beside its successor, and nothing of it is recorded."""
+        if self._is_lost or self.done:
+            return
+        self._is_lost, self._end = True, None
+        self.context.log.warning("lease_lost", task_id=self.task.id, run_id=self.run_id, lease=self.lease.number)
+        self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
+        assert self._termination is not None
+        self._termination.last_attempt = self.attempt
 
     def put_off(self, until: float) -> None:
         """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
@@ -409,6 +427,9 @@ class Execution:
 
     def _ending_done(self, termination: Termination, now: datetime, monotonic: float) -> None:
         """May be called again, if the database could not be used for what follows."""
+        if self._is_lost:
+            self._drop()
+            return
         why, survivors = self._why_ending, termination.survivors
         if survivors:
             blamed = why or self._last
@@ -445,10 +466,11 @@ class Execution:
         if not self._is_taken:
             ended = self._ended_before(why, now)
             cut_off = ended is None
-            if not runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off):
+            lease = runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off)
+            if lease is None:
                 self._drop()
                 return
-            self._is_taken = True
+            self.lease, self._is_taken = lease, True
             self.interruptions += cut_off
             self._why_ending = why = ended or why
             self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
@@ -460,7 +482,7 @@ class Execution:
         """How the last attempt had ended, if the owner died between it and the one that was to follow: then nothing was cut
         off, and what was to follow still does, a retry or the rerun of one that was cut off earlier."""
         last = runs.attempts_of(self.context.db, self.run_id)[-1]
-        if why.status is not RunStatus.ORPHANED or last["rung"] in (Rung.HEAL, Rung.COMMENTS):
+        if why.status is not RunStatus.ORPHANED or last.rung in (Rung.HEAL, Rung.COMMENTS):
             return None
         outcome = runs.outcome_of(last)
         if outcome.status is RunStatus.ORPHANED:
@@ -521,7 +543,7 @@ class Execution:
         if ended is not None and self.rung is not Rung.HEAL:
             self._failed_span = span = self._transcript.span
             self._failed_summary = self._transcript.summary()
-            runs.finish_attempt(self.context.db, self.run_id, self.attempt, cleaned(ended, self.redactor), span, now)
+            runs.finish_attempt(self.context.db, self.lease, self.attempt, cleaned(ended, self.redactor), span, now)
             self._last = ended
         self._next_rung, self._pause = rung, pause
         self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
@@ -577,7 +599,7 @@ class Execution:
             self._next_at = self.wake_at = monotonic + LOOK_FOR_SLOT_EVERY
             return
         number = self.attempt + 1
-        if runs.start_attempt(self.context.db, self.run_id, number, rung, self.context.owner, now):
+        if runs.start_attempt(self.context.db, self.lease, number, rung, now):
             self.attempt = number
         else:
             self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
@@ -585,7 +607,7 @@ class Execution:
         self.begin(rung, now, monotonic)
 
     def _takes_slot(self, now: datetime) -> bool:
-        self.holds_slot = runs.take_slot(self.context.db, self.run_id, self.context.settings.config.max_concurrent, now)
+        self.holds_slot = runs.take_slot(self.context.db, self.lease, self.context.settings.config.max_concurrent, now)
         return self.holds_slot
 
     # --- healing -----------------------------------------------------------------------------------------------
@@ -595,7 +617,7 @@ class Execution:
 
         assert self._last is not None and self._ladder_ends is not None
         if self._healing is None:
-            self._healing = Healing(self.context, self.run_id, self.lock, self.redactor, self._transcript)
+            self._healing = Healing(self.context, self.lease, self.lock, self.redactor, self._transcript)
         started = self._healing.start(self.task, self.attempt + 1, self._last, self._ladder_ends - monotonic, now)
         match started:
             case Start.BEGUN:
@@ -605,7 +627,7 @@ class Execution:
             case Start.LATER:
                 self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
                 self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
-            case Start.NOT_OURS:
+            case Start.STOPPED:
                 self._finish(self._as_requested(self._last), now)
             case NoHeal():
                 self._go_on_unhealed(started, self.heals_used, now, monotonic)
@@ -636,7 +658,10 @@ class Execution:
         healing.settled()
 
     def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
-        if self._healing is not None and self._healing.prove(outcome, now):
+        if self._healing is None:
+            return
+        runs.must_hold(self.context.db.connection, self.lease)  # files may be put back here
+        if self._healing.prove(outcome, now):
             self._use_edited_task()
 
     def _use_edited_task(self) -> None:
@@ -674,7 +699,7 @@ class Execution:
         wish = hearing.wish_in(outcome, now)
         if wish is not None and not wish.starts:
             clean = cleaned(outcome, self.redactor)
-            runs.finish_attempt(self.context.db, self.run_id, self.attempt, clean, span, now, wish.action)
+            runs.finish_attempt(self.context.db, self.lease, self.attempt, clean, span, now, wish.action)
             self._skip(hearing.words, wish, now)
             return
         started = hearing.go_ahead(self.attempt, outcome, span, wish, now)
@@ -692,7 +717,7 @@ class Execution:
         summary = self.redactor.text(self._transcript.summary())
         outcome = Outcome(RunStatus.SKIPPED, error=self.redactor.text(wish.reason) or None)
         ending = runs.Ending(
-            self.run_id, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
+            self.lease, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
         )
         reading.skip_run(self.context, self.task, ending, read, wish, now)
         self.outcome = outcome
@@ -721,9 +746,9 @@ class Execution:
         end, db = self._end, self.context.db
         assert end is not None
         if self._is_plain(end.outcome):
-            self._recorded = runs.finish_unremarkable(
+            self.end_is_recorded = runs.finish_unremarkable(
                 db.connection,
-                self.run_id,
+                self.lease,
                 self.task.id,
                 end.outcome,
                 self._transcript.span,
@@ -732,14 +757,13 @@ class Execution:
                 end.at,
                 None if self.holds_slot else self.started_at,
             )
-            if self._recorded:
-                self.end_is_recorded = True
+            if self.end_is_recorded:
                 return
             self._finish(self._as_requested(end.outcome), end.at)
             end = self._end
             assert end is not None
         if not self.holds_slot and self.started_at is not None:
-            runs.hold_slots(db.connection, [(self.run_id, self.started_at)])
+            runs.hold_slots(db.connection, [(self.lease, self.started_at)])
         is_healed = self._healing is not None and self._healing.is_proven
         how = replace(
             end.how,
@@ -747,13 +771,13 @@ class Execution:
             healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
         )
         ending = runs.Ending(
-            self.run_id, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
+            self.lease, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
             retry_at=end.retry_at, retries_used=self.retries_used,
             transient_retries_used=self.transient_retries_used,
         )  # fmt: skip
         as_told = replace(self.task, title=self.redactor.text(self.task.title))  # with which alerts begin
-        self._recorded, verdict = conclude(db, as_told, ending, how, end.told, end.at)
-        self._closes = self._recorded and verdict is not None and verdict.closing is not None
+        verdict = conclude(db, as_told, ending, how, end.told, end.at)
+        self._closes = verdict is not None and verdict.closing is not None
         self.end_is_recorded = True
 
     def _is_plain(self, outcome: Outcome) -> bool:
@@ -774,7 +798,7 @@ class Execution:
         level = self.context.log.info if outcome.status is RunStatus.SUCCESS else self.context.log.warning
         level(
             "run_finished", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, status=outcome.status,
-            exit_code=outcome.exit_code, attempts=self.attempt, error=outcome.error, recorded=self._recorded,
+            exit_code=outcome.exit_code, attempts=self.attempt, error=outcome.error,
         )  # fmt: skip
         self._drop()
 
@@ -782,6 +806,8 @@ class Execution:
         """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
         if self.attempt == 1 and outcome.status is RunStatus.SUCCESS:
             return messages.NOTHING_ELSE
+        if how.suspend:
+            runs.must_hold(self.context.db.connection, self.lease)  # files may be put back here
         probation = end_probation(self.context, self.task, now) if how.suspend else None
         if probation is not None:
             self._use_edited_task()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sqlite3
 from collections.abc import Callable
 from datetime import datetime
 
@@ -19,6 +18,7 @@ from tickdown.context.context import Context
 from tickdown.processes.process import Child, Forked, adopt_orphans, may_fork, processors, this_process
 from tickdown.run.supervisor import Supervisor
 from tickdown.store import runs
+from tickdown.store.errors import StoreError, error_named
 
 SHARE_BY = 100  # due tasks for each process that works on them
 
@@ -39,20 +39,16 @@ class HelpReport:
     due: int
     run_ids: list[str]
     left: list[str]  # tasks that it could find no slot for
-    trouble: sqlite3.Error | None
+    trouble: StoreError | None
 
     def to_json(self) -> bytes:
-        trouble = None if self.trouble is None else [str(self.trouble), self.trouble.sqlite_errorcode]
+        trouble = None if self.trouble is None else [type(self.trouble).__name__, str(self.trouble)]
         return json.dumps([self.due, self.run_ids, self.left, trouble]).encode()
 
     @classmethod
     def from_json(cls, text: bytes) -> HelpReport:
         due, run_ids, left, told = json.loads(text)
-        trouble = None
-        if told is not None:
-            trouble = sqlite3.OperationalError(told[0])
-            trouble.sqlite_errorcode = told[1]
-        return cls(due, run_ids, left, trouble)
+        return cls(due, run_ids, left, None if told is None else error_named(*told))
 
 
 class Helper:
@@ -88,6 +84,8 @@ class Helper:
         os.kill(self.pid, signal.SIGINT if by_a_person else signal.SIGTERM)
 
     def put_off(self, until: float) -> None: ...
+
+    def lose(self, monotonic: float) -> None: ...
 
     def give_up(self, error: Exception) -> None: ...
 

@@ -9,7 +9,6 @@ claimed ahead takes over the slot of one that ended, in the transaction that rec
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,8 @@ from tickdown.run.helper import Helper
 from tickdown.run.supervisor import Supervisor
 from tickdown.schedule.schedule import Reboot
 from tickdown.store import comments, heals, runs, tasks
+from tickdown.store.database import Connection
+from tickdown.store.errors import StoreError
 from tickdown.tasks.task import Task
 
 # So many share a commit; more of them, and those that run would have ended before the next are started.
@@ -151,7 +152,7 @@ class Queue:
         over."""
         ahead = [one for one in self.claimed if not one.execution.holds_slot]
         with self.context.db.transaction() as connection:
-            given = [one for one in ahead if runs.unclaim(connection, one.execution.run_id, self.context.owner)]
+            given = [one for one in ahead if runs.unclaim(connection, one.execution.lease)]
         self.claimed = [one for one in self.claimed if one.execution.holds_slot]
         self.waiting[:0] = [one.queued for one in given]
         self._forget(given)
@@ -183,7 +184,7 @@ class Queue:
             return
         try:
             self.give_back()
-        except sqlite3.Error as error:
+        except StoreError as error:
             self.supervisor.put_up_with(error)
         claimed, self.claimed = self.claimed, []
         for one in claimed:
@@ -242,7 +243,7 @@ class Queue:
             self._taking_slots += not_started[: max(0, places)]
         if self._taking_slots:
             now = datetime.now(UTC)
-            started = [(run.run_id, run.started_at or now) for run in self._taking_slots]
+            started = [(run.lease, run.started_at or now) for run in self._taking_slots]
             runs.hold_slots(self.context.db.connection, started)
         if ended and self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
             quick_since = time.monotonic() - IS_QUICK
@@ -290,7 +291,7 @@ class Queue:
                     for candidate in ready:
                         is_ahead = len(self._being_claimed) >= free
                         self._claim_and_make(connection, going, candidate, left, now, ahead=is_ahead)
-            except sqlite3.Error:
+            except StoreError:
                 self._claims_over(False)
                 _let_go(ready)
                 raise
@@ -330,7 +331,7 @@ class Queue:
             else:
                 try:
                     candidate = self._candidate_contained(queued, now, healing, commented)
-                except sqlite3.Error:
+                except StoreError:
                     _let_go(ready)
                     raise
                 if candidate is not None:
@@ -367,7 +368,7 @@ class Queue:
         is_commented = task.id.lower() in commented
         try:
             words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
-        except sqlite3.Error:
+        except StoreError:
             lock.release()
             raise
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
@@ -409,7 +410,7 @@ class Queue:
 
     def _claim_and_make(
         self,
-        connection: sqlite3.Connection,
+        connection: Connection,
         going: runs.ActiveRuns,
         candidate: Candidate,
         left: list[Queued],
@@ -451,7 +452,7 @@ class Queue:
         )
 
     def _claim(
-        self, connection: sqlite3.Connection, going: runs.ActiveRuns, queued: Queued, new: runs.NewRun, now: datetime,
+        self, connection: Connection, going: runs.ActiveRuns, queued: Queued, new: runs.NewRun, now: datetime,
         *, ahead: bool = False,
     ) -> runs.Claim:  # fmt: skip
         decision, config = queued.decision, self.context.settings.config
@@ -465,7 +466,7 @@ class Queue:
         decision, occurrence = queued.decision, queued.occurrence
         facts = decision.facts
         return Execution(
-            self.context, decision.task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id,
+            self.context, decision.task, lock, new.lease, occurrence.source, occurrence.at, new.trace_id,
             retries_used=facts.retries_used if occurrence.follows else 0,
             transient_retries_used=facts.transient_retries_used if occurrence.follows else 0,
             heals_used=len(heals.of_chain(self.context.db, occurrence.follows)) if occurrence.follows else 0,

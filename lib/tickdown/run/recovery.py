@@ -131,9 +131,8 @@ def _tell_of_stranger(context: Context, task: Task, run: Run, now: datetime) -> 
 
 def _give_back(context: Context, run: Run) -> bool:
     """What was claimed ahead and had not begun, or the lock would tell of it: this tick decides about it anew."""
-    assert run.owner is not None
     with context.db.transaction() as connection:
-        given = runs.unclaim(connection, run.run_id, run.owner)
+        given = runs.unclaim(connection, run.lease)
     if given:
         context.log.warning("claim_given_back", task_id=run.task_id, reason="its supervisor died before it had begun")
     return given
@@ -141,12 +140,12 @@ def _give_back(context: Context, run: Run) -> bool:
 
 def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execution:
     scheduled_for = run.scheduled_for or run.started_at or datetime.now(UTC)
-    retried = sum(row["rung"] == Rung.RETRY for row in runs.attempts_of(context.db, run.run_id))
+    retried = sum(attempt.rung is Rung.RETRY for attempt in runs.attempts_of(context.db, run.run_id))
     before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
     # Looked at again: it may be of another version, which knew other rules.
     change = permitted(run.modification)[0] if run.modification is not None else None
     return Execution(
-        context, task, lock, run.run_id, run.source, scheduled_for, run.trace_id or "",
+        context, task, lock, run.lease, run.source, scheduled_for, run.trace_id or "",
         retries_used=retried + (before.retries_used if before else 0),
         transient_retries_used=before.transient_retries_used if before else 0,
         heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
@@ -182,6 +181,10 @@ class HungRun:
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         _report_stuck(self.context, self.task, TickdownError(f"{type(error).__name__}: {error}"), now)
         self.wake_at = None
+
+    def lose(self, monotonic: float) -> None:
+        """Somebody else is at it."""
+        self.put_off(0.0)
 
     def put_off(self, until: float) -> None:
         """Without the database nothing can be taken over: a later tick finds it as it is."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -16,7 +15,8 @@ from tickdown.processes.process import Child
 from tickdown.processes.termination import keep_spare, reap_adopted
 from tickdown.run.execution import Execution
 from tickdown.store import runs
-from tickdown.store.database import Database, is_damage, may_pass
+from tickdown.store.database import Database
+from tickdown.store.errors import Damaged, LostLease, StoreError, Unusable
 
 P = ParamSpec("P")
 HEARTBEAT_EVERY = 30.0
@@ -45,6 +45,7 @@ class Job(Protocol):
     def cancel(self, why: str, now: datetime, monotonic: float, *, at_once: bool, by_a_person: bool) -> None: ...
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None: ...
     def put_off(self, until: float) -> None: ...
+    def lose(self, monotonic: float) -> None: ...
     def give_up(self, error: Exception) -> None: ...
 
 
@@ -60,8 +61,8 @@ class Supervisor:
         self.may_keep_ends: Callable[[], bool] = lambda: False  # the places of who ended are taken without their record
         self._keep_ends_until: float | None = None
         self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
-        self.trouble: sqlite3.Error | None = None  # the first that the database made
-        self.on_trouble: Callable[[sqlite3.Error], None] = lambda error: None
+        self.trouble: StoreError | None = None  # the first that the database made
+        self.on_trouble: Callable[[StoreError], None] = lambda error: None
         self.try_again_at = 0.0
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
@@ -122,7 +123,7 @@ class Supervisor:
         for job in finished:
             try:
                 self.on_done(job)
-            except sqlite3.Error as error:  # what follows this one is for a later tick
+            except StoreError as error:  # what follows this one is for a later tick
                 self.put_up_with(error)
 
     def _react(self, until: float | None) -> None:
@@ -156,7 +157,7 @@ class Supervisor:
                     self.with_ends([])
                 for job in ending:
                     self.contained(job, self._record_alone, job)
-        except sqlite3.Error as error:
+        except StoreError as error:
             for job in ending:
                 job.end_is_recorded = False
             self.with_ends_over(False)
@@ -179,12 +180,12 @@ class Supervisor:
             self._keep_ends_until = now + KEEP_ENDS
         return now < self._keep_ends_until
 
-    def put_up_with(self, error: sqlite3.Error) -> None:
+    def put_up_with(self, error: StoreError) -> None:
         """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
         tried again until it is on record; whoever took this process's place could only run it once more. In a damaged
         one nothing can be recorded any more, but what runs is seen to its end all the same. Raised is what is a bug, and
         everything some time after a signal."""
-        if not (may_pass(error) or is_damage(error)) or (
+        if not isinstance(error, (Unusable, Damaged)) or (
             self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
         ):
             raise error
@@ -194,8 +195,8 @@ class Supervisor:
             self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
             self.on_trouble(error)
 
-    def _let_wait(self, job: Job, error: sqlite3.Error) -> None:
-        if is_damage(error):
+    def _let_wait(self, job: Job, error: StoreError) -> None:
+        if isinstance(error, Damaged):
             job.give_up(error)
         else:
             job.put_off(self.try_again_at)
@@ -206,7 +207,7 @@ class Supervisor:
             for job in ending:
                 try:
                     job.record_end()
-                except sqlite3.Error:
+                except StoreError:
                     raise
                 except Exception:
                     connection.rollback()
@@ -219,7 +220,7 @@ class Supervisor:
         try:
             with self.db.transaction():
                 job.record_end()
-        except sqlite3.Error:
+        except StoreError:
             job.end_is_recorded = False
             raise
 
@@ -227,13 +228,17 @@ class Supervisor:
         """One run's trouble never stops the others; only the database is everybody's."""
         try:
             reaction(*arguments, **named)
-        except sqlite3.Error as error:
+        except LostLease:
+            job.lose(time.monotonic())
+        except StoreError as error:
             self.put_up_with(error)
             self._let_wait(job, error)
         except Exception as error:
             try:
                 job.fail(error, datetime.now(UTC), time.monotonic())
-            except sqlite3.Error as trouble:
+            except LostLease:
+                job.lose(time.monotonic())
+            except StoreError as trouble:
                 self.put_up_with(trouble)
                 self._let_wait(job, trouble)
             except Exception as again:
@@ -286,9 +291,10 @@ class Supervisor:
             return
         self._next_heartbeat = monotonic + HEARTBEAT_EVERY
         reap_adopted()
-        mine = [job.run_id for job in self.jobs if isinstance(job, Execution) and job.holds_slot]
+        mine = {job.lease: job for job in self.jobs if isinstance(job, Execution) and job.renews_lease}
         if mine:
             try:
-                runs.renew_heartbeats(self.db, mine, datetime.now(UTC))
-            except sqlite3.Error as error:
+                for lease in runs.renew_heartbeats(self.db, list(mine), datetime.now(UTC)):
+                    mine[lease].lose(monotonic)
+            except StoreError as error:
                 self.put_up_with(error)

@@ -41,9 +41,9 @@ def what_was_tried(
     """For alerts and tickets; `attempt` and `rung` are the last."""
     return messages.Tried(
         attempts=[
-            (row["rung"], row["status"], redactor.text(row["note"] or row["error"] or ""))
-            for row in runs.attempts_of(db, run_id)
-            if row["number"] != attempt or row["status"] != RunStatus.RUNNING
+            (one.rung, one.status, redactor.text(one.note or one.error or ""))
+            for one in runs.attempts_of(db, run_id)
+            if one.number != attempt or one.status is not RunStatus.RUNNING
         ],
         last_rung=rung,
         heals=heals.of_chain(db, run_id),
@@ -54,9 +54,8 @@ def what_was_tried(
 
 def conclude(
     db: Database, task: Task, ending: runs.Ending, how: Circumstances, told: messages.Tried, now: datetime
-) -> tuple[bool, Verdict | None]:
-    """In the transaction that is going on. False if another process has recorded an end; no verdict on a run that another
-    follows."""
+) -> Verdict | None:
+    """In the transaction that is going on; no verdict on a run that another follows."""
     facts = tasks.record_of(db, task.id) or Facts(task.id, armed_at=now)
     outcome, verdict = ending.outcome, None
     if ending.retry_at is None:
@@ -68,7 +67,8 @@ def conclude(
         ending = replace(ending, verdict=verdict, alerts=[alert] if alert is not None else [], tickets=tickets)
     note = "It succeeded again." if outcome.status is RunStatus.SUCCESS and facts.failures else None
     ending = _with_its_cost(db, task, replace(ending, note=note, story=messages.story(told, outcome)), now)
-    return runs.finish_run(db.connection, ending, now), verdict
+    runs.finish_run(db.connection, ending, now)
+    return verdict
 
 
 def _with_its_cost(db: Database, task: Task, ending: runs.Ending, now: datetime) -> runs.Ending:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Mapping
 from datetime import datetime
 
 from tickdown.base.model import Comment
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.time.instants import from_store, maybe_from_store, to_store
 
 
 def add_comment(
-    connection: sqlite3.Connection, task_id: str, author: str, text: str, now: datetime, *, by_a_person: bool = True
+    connection: Connection, task_id: str, author: str, text: str, now: datetime, *, by_a_person: bool = True
 ) -> int:
     """What an agent says is for people: no agent needs to read it."""
     stamp = to_store(now)
@@ -44,7 +43,7 @@ def unread_of(db: Database, task_id: str) -> list[Comment]:
     ]
 
 
-def mark_read(connection: sqlite3.Connection, answers: Mapping[int, str], now: datetime) -> bool:
+def mark_read(connection: Connection, answers: Mapping[int, str], now: datetime) -> bool:
     """What came of each, by its number: of all of them, or none if somebody else has acted on one: False."""
     marks = ", ".join("?" * len(answers))
     (unread_still,) = connection.execute(
@@ -66,7 +65,7 @@ def list_comments(db: Database, task_id: str | None, limit: int) -> list[Comment
     return [_comment(row) for row in reversed(rows)]
 
 
-def _comment(row: sqlite3.Row) -> Comment:
+def _comment(row: Row) -> Comment:
     return Comment(
         id=row["id"],
         task_id=row["task_id"],

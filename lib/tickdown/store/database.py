@@ -12,12 +12,90 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from tickdown.base.errors import TickdownError
+from tickdown.store.errors import (
+    Busy,
+    Damaged,
+    DiskTrouble,
+    Full,
+    NoMemory,
+    NotOpened,
+    ReadOnly,
+    RuleBroken,
+    StoreError,
+)
 from tickdown.store.heartbeat import BUSY_SECONDS
 from tickdown.store.schema import MIGRATIONS
 from tickdown.time.instants import to_store
 from tickdown.workspace.folders import PRIVATE_FILE, make_dir, private_opener
+
+Row = sqlite3.Row
+_KINDS: dict[int, type[StoreError]] = {
+    sqlite3.SQLITE_BUSY: Busy,
+    sqlite3.SQLITE_PROTOCOL: Busy,
+    sqlite3.SQLITE_FULL: Full,
+    sqlite3.SQLITE_READONLY: ReadOnly,
+    sqlite3.SQLITE_PERM: ReadOnly,
+    sqlite3.SQLITE_CANTOPEN: NotOpened,
+    sqlite3.SQLITE_IOERR: DiskTrouble,
+    sqlite3.SQLITE_NOMEM: NoMemory,
+    sqlite3.SQLITE_CORRUPT: Damaged,
+    sqlite3.SQLITE_NOTADB: Damaged,
+    sqlite3.SQLITE_CONSTRAINT: RuleBroken,
+}
+
+
+def _our_error(error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the low byte of an extended code
+    return _KINDS.get(code, StoreError)(str(error))
+
+
+class _Cursor(sqlite3.Cursor):
+    def fetchone(self) -> Any:
+        try:
+            return super().fetchone()
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
+
+    def fetchall(self) -> list[Any]:
+        try:
+            return super().fetchall()
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
+
+    def __iter__(self) -> Any:
+        return iter(self.fetchall())
+
+
+class Connection(sqlite3.Connection):
+    """What the verbs of the store are done on, in a transaction of the caller's. Others only pass it on. Its errors are those
+    of `store.errors`."""
+
+    def execute(self, sql: str, values: Any = ()) -> sqlite3.Cursor:
+        try:
+            return self.cursor(_Cursor).execute(sql, values)
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
+
+    def executemany(self, sql: str, values: Any) -> sqlite3.Cursor:
+        try:
+            return self.cursor(_Cursor).executemany(sql, values)
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
+
+    def commit(self) -> None:
+        try:
+            super().commit()
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
+
+    def rollback(self) -> None:
+        try:
+            super().rollback()
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
 
 
 class UnusableDatabase(TickdownError):
@@ -41,7 +119,7 @@ class Database:
         self._turns: int | None = None
         with damage_noticed(self.path):
             if path is None:
-                self._use(sqlite3.connect(":memory:", isolation_level=None))
+                self._use(sqlite3.connect(":memory:", isolation_level=None, factory=Connection))
             else:
                 self._open_or_make()
 
@@ -57,7 +135,7 @@ class Database:
             _clear_away(self.path)
             self._use(self._open(self.path))
 
-    def _use(self, connection: sqlite3.Connection) -> None:
+    def _use(self, connection: Connection) -> None:
         self.connection = connection
         self.connection.row_factory = sqlite3.Row
         try:
@@ -67,7 +145,7 @@ class Database:
             raise
 
     @staticmethod
-    def _open(path: Path) -> sqlite3.Connection:
+    def _open(path: Path) -> Connection:
         try:
             make_dir(path.parent)
             # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
@@ -78,7 +156,7 @@ class Database:
                     os.fchmod(descriptor, PRIVATE_FILE)
             finally:
                 os.close(descriptor)
-            return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
+            return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection)
         except (OSError, sqlite3.OperationalError) as error:
             raise _not_opened(path, error) from None
 
@@ -108,9 +186,9 @@ class Database:
             try:
                 self.connection.execute("PRAGMA journal_mode = WAL")
                 return
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
-                    raise  # no descriptor, no room: waiting does not help
+            except Busy:  # with no descriptor or no room, waiting does not help
+                if time.monotonic() > deadline:
+                    raise
                 time.sleep(0.02)
 
     def _migrate(self) -> None:
@@ -124,7 +202,7 @@ class Database:
                     self.connection.execute(f"PRAGMA user_version = {number + 1}")
 
     @contextmanager
-    def transaction(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[Connection]:
         """All or nothing, and the write lock from the start: what is read here stays true until the commit. Inside another
         one it is a part of that, and fails with it."""
         if self._rehearsing or self.connection.in_transaction:
@@ -181,20 +259,18 @@ class Database:
             self._rehearsing = False
             self.connection.rollback()
 
-    def one(self, sql: str, *values: object) -> sqlite3.Row | None:
-        row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
+    def one(self, sql: str, *values: object) -> Row | None:
+        row: Row | None = self.connection.execute(sql, values).fetchone()
         return row
 
-    def all(self, sql: str, *values: object) -> list[sqlite3.Row]:
+    def all(self, sql: str, *values: object) -> list[Row]:
         return self.connection.execute(sql, values).fetchall()
 
     def problems(self) -> list[str]:
         """What SQLite's own check finds; reads the whole file, so only `doctor` and who meets a bug ask."""
         try:
             found = [str(row[0]) for row in self.all("PRAGMA quick_check(5)")]
-        except sqlite3.DatabaseError as error:
-            if not is_damage(error):
-                raise
+        except Damaged as error:
             return [str(error)]
         return [] if found == ["ok"] else found
 
@@ -212,6 +288,8 @@ class Database:
         target = sqlite3.connect(path, isolation_level=None)
         try:
             self.connection.backup(target)
+        except sqlite3.Error as error:
+            raise _our_error(error) from error
         finally:
             target.close()
 
@@ -234,6 +312,19 @@ def has_content(path: Path | str) -> bool:
     try:
         return os.stat(path).st_size > 0
     except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def can_be_read(path: Path) -> bool:
+    """By somebody who comes anew, as the next tick will: it has our tables, and SQLite finds nothing wrong."""
+    try:
+        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=10)
+        try:
+            connection.execute("SELECT run_id, attempt, task_id, started_at FROM heals LIMIT 1")
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
+        finally:
+            connection.close()
+    except sqlite3.Error:
         return False
 
 
@@ -291,46 +382,12 @@ def _statements(script: str) -> Iterator[str]:
             statement = ""
 
 
-# What the machine does to a database, as opposed to what a bug does: a full disk, somebody else's lock, no descriptor left.
-_MAY_PASS = {
-    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_FULL, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_IOERR,
-    sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PROTOCOL,
-}  # fmt: skip
-
-
-def may_pass(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF in _MAY_PASS
-
-
-_WAYS_OUT = {
-    sqlite3.SQLITE_FULL: "free some space on that disk",
-    sqlite3.SQLITE_BUSY: "another process holds it locked; `fuser` tells which",
-    sqlite3.SQLITE_IOERR: "look at the disk's space, quota and health",
-    sqlite3.SQLITE_CANTOPEN: "its folder must be there and writable, and files to be opened left (ulimit -n)",
-    sqlite3.SQLITE_READONLY: "it and its folder must be writable",
-    sqlite3.SQLITE_PERM: "it and its folder must be writable",
-}
-
-
-def with_remedy(error: Exception) -> str:
-    """What SQLite says, and what to do about it."""
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    return f"{error}; {_WAYS_OUT[code]}" if code in _WAYS_OUT else str(error)
-
-
-def is_damage(error: sqlite3.Error) -> bool:
-    # SQLITE_CORRUPT and SQLITE_NOTADB, in the low byte of an extended code.
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
 @contextmanager
 def damage_noticed(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        if is_damage(error):
-            raise DamagedDatabase(f"the database {path} is damaged: {error}") from error
-        raise
+    except Damaged as error:
+        raise DamagedDatabase(f"the database {path} is damaged: {error}") from error
 
 
 def replace_damaged(path: Path, now: datetime) -> Path | None:

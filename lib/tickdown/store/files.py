@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database
 from tickdown.tasks.catalogue import TaskFile, file_from, values_of
 
 
@@ -16,7 +15,7 @@ def all_files(db: Database) -> dict[str, TaskFile]:
     return {row[0]: file_from(*row) for row in rows}
 
 
-def write(connection: sqlite3.Connection, read: Iterable[TaskFile], removed: Iterable[str]) -> None:
+def write(connection: Connection, read: Iterable[TaskFile], removed: Iterable[str]) -> None:
     connection.executemany("DELETE FROM files WHERE path = ?", [(path,) for path in removed])
     connection.executemany(
         "INSERT OR REPLACE INTO files (path, stamp, digest, task_id, task, problems, chained, dated)"

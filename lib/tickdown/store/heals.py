@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable
 from datetime import datetime
 
-from tickdown.base.model import HealRow, HealStatus, HealVerdict, Owner, Rung
+from tickdown.base.model import HealRow, HealStatus, HealVerdict, Lease, Rung
 from tickdown.failure.ladder import MOST_HEALS_A_DAY, NoHeal
 from tickdown.store import runs
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.time.instants import from_store, to_store
 
 
 def start(
-    db: Database, row: HealRow, owner: Owner, *, midnight: datetime, most_a_day: int, now: datetime
+    db: Database, row: HealRow, lease: Lease, *, midnight: datetime, most_a_day: int, now: datetime
 ) -> NoHeal | bool:
-    """Count a heal and begin its attempt; why not, or False if the run is not ours any more. `midnight` is when today began."""
+    """Count a heal and begin its attempt; why not, or False if somebody wants the run to end. `midnight` is when today began."""
     with db.transaction() as connection:
         used_up = no_heal_left(db, row.task_id, midnight, most_a_day)
         if used_up is not None:
             return used_up
-        if not runs.insert_attempt(connection, row.run_id, row.attempt, Rung.HEAL, owner, now):
+        if not runs.insert_attempt(connection, lease, row.attempt, Rung.HEAL, now):
             return False
         connection.execute(
             "INSERT INTO heals (run_id, attempt, task_id, started_at, status, signature) VALUES (?, ?, ?, ?, ?, ?)",
@@ -43,7 +42,7 @@ def no_heal_left(db: Database, task_id: str, midnight: datetime, most_a_day: int
     return NoHeal.ALL_LIMIT if row["everyone"] >= most_a_day else None
 
 
-def record(connection: sqlite3.Connection, row: HealRow) -> None:
+def record(connection: Connection, row: HealRow) -> None:
     """How it stands with a heal, by run and attempt."""
     connection.execute(
         "UPDATE heals SET status = ?, verdict = ?, cause = ?, problem = ?, files = ?, cost_usd = ? WHERE run_id = ? AND attempt = ?",
@@ -53,6 +52,11 @@ def record(connection: sqlite3.Connection, row: HealRow) -> None:
 
 def of_run(db: Database, run_id: str) -> list[HealRow]:
     return [_row(row) for row in db.all("SELECT * FROM heals WHERE run_id = ? ORDER BY attempt", run_id)]
+
+
+def runs_on_record(db: Database) -> set[str]:
+    """Runs that were healed and still have their rows."""
+    return {row["run_id"] for row in db.all("SELECT run_id FROM heals JOIN task_runs USING (run_id)")}
 
 
 def undone(db: Database, task_id: str, run_id: str, status: HealStatus = HealStatus.UNDONE) -> None:
@@ -98,7 +102,7 @@ def on_probation(db: Database) -> list[str]:
     return [row["run"] for row in db.all("SELECT probation_run AS run FROM tasks WHERE probation_run IS NOT NULL")]
 
 
-def _row(row: sqlite3.Row) -> HealRow:
+def _row(row: Row) -> HealRow:
     return HealRow(
         run_id=row["run_id"],
         attempt=row["attempt"],

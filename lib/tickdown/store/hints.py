@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from tickdown.base.model import Hint, Source
 from tickdown.governor.governor import Unrun, settles
 from tickdown.store import tasks
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database
 from tickdown.store.runs import insert_unrun
 from tickdown.tasks.task import Task
 from tickdown.time.instants import to_store
@@ -20,7 +19,7 @@ def give_hints(db: Database, task_id: str, given: Iterable[Hint]) -> None:
         put_hints(connection, task_id, given)
 
 
-def put_hints(connection: sqlite3.Connection, task_id: str, given: Iterable[Hint]) -> None:
+def put_hints(connection: Connection, task_id: str, given: Iterable[Hint]) -> None:
     """Each in place of an earlier one of its kind."""
     rows = [
         (task_id, hint.kind, hint.every.total_seconds() if hint.every else None, to_store(hint.at) if hint.at else None,
@@ -61,6 +60,6 @@ def clear_expired_hints(db: Database, find: Callable[[str], Task | None], host: 
                     _take_over_from(connection, name, hint.until)
 
 
-def _take_over_from(connection: sqlite3.Connection, task_id: str, moment: datetime) -> None:
+def _take_over_from(connection: Connection, task_id: str, moment: datetime) -> None:
     """What the schedule named while an interval hint was in its place is settled."""
     connection.execute("UPDATE tasks SET armed_at = MAX(armed_at, ?) WHERE id = ?", (to_store(moment), task_id))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from tickdown.base.model import Alert, AlertKind, AlertStatus, Ticket
 from tickdown.base.records import record
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.store.tickets import open_ticket_or_note
 from tickdown.time.instants import from_store, to_store
 
@@ -30,7 +29,7 @@ class Outgoing:
     lease: str = ""
 
 
-def add_alert(connection: sqlite3.Connection, alert: Alert, now: datetime) -> None:
+def add_alert(connection: Connection, alert: Alert, now: datetime) -> None:
     connection.execute(
         "INSERT INTO alerts (created_at, kind, task_id, run_id, forced, destination, title, body, output)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -106,7 +105,7 @@ def any_pending(db: Database) -> bool:
     return db.one("SELECT 1 FROM alerts WHERE status = 'pending' LIMIT 1") is not None
 
 
-def _outgoing(row: sqlite3.Row, lease: str) -> Outgoing:
+def _outgoing(row: Row, lease: str) -> Outgoing:
     alert = Alert(
         kind=AlertKind(row["kind"]), title=row["title"], body=row["body"], output=row["output"], forced=bool(row["forced"]),
         destination=row["destination"], task_id=row["task_id"], run_id=row["run_id"],
@@ -145,7 +144,7 @@ def _update(db: Database, ids: Sequence[int], assignment: str, *values: object) 
         _set(connection, ids, assignment, *values)
 
 
-def _set(connection: sqlite3.Connection, ids: Sequence[int], assignment: str, *values: object) -> None:
+def _set(connection: Connection, ids: Sequence[int], assignment: str, *values: object) -> None:
     connection.executemany(f"UPDATE alerts SET {assignment} WHERE id = ?", [(*values, alert_id) for alert_id in ids])
 
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
@@ -17,10 +16,12 @@ from tickdown.base.model import (
     FAILURES,
     NO_USAGE,
     Alert,
+    Attempt,
     ChainOn,
     DisabledReason,
     ErrorClass,
     Facts,
+    Lease,
     Modification,
     Occurrence,
     Owner,
@@ -39,7 +40,8 @@ from tickdown.failure.ladder import Verdict
 from tickdown.failure.outcomes import Outcome
 from tickdown.governor.governor import Plan, Unrun, is_by_chain, occurrence_key
 from tickdown.store import outbox, tasks
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
+from tickdown.store.errors import LostLease
 from tickdown.store.tickets import note_on_tickets, open_ticket
 from tickdown.time.instants import from_store, maybe_from_store, to_store
 
@@ -64,11 +66,16 @@ class NewRun:
     group: str | None = None
     rung: Rung = Rung.RUN
 
+    @property
+    def lease(self) -> Lease:
+        """The first one: what is claimed anew is another run."""
+        return Lease(self.run_id)
+
 
 class ActiveRuns:
     """What goes on while claims are made: known to all claims of one transaction, and read once for them."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         running = connection.execute("SELECT task_id, heartbeat_at FROM task_runs WHERE status = 'running'").fetchall()
         self.tasks = {row[0].lower() for row in running}
         self.slots_held = sum(row[1] is not None for row in running)
@@ -93,7 +100,7 @@ def claim(
 
 
 def claim_in(
-    connection: sqlite3.Connection, going: ActiveRuns, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
+    connection: Connection, going: ActiveRuns, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
     group_limit: int | None = None, plan: Plan | None = None, next_boot_id: str | None = None, ahead: bool = False,
 ) -> Claim:  # fmt: skip
     """The same, as a part of the caller's transaction. What its `plan` says of other occurrences is recorded with it.
@@ -146,40 +153,62 @@ def claim_in(
     return Claim.WON
 
 
-def hold_slots(connection: sqlite3.Connection, started: Sequence[tuple[str, datetime]]) -> None:
-    """Of runs that were claimed ahead: each has taken the slot of one that ended, and started then."""
-    values = [(to_store(at), run_id) for run_id, at in started]
-    connection.executemany(
-        "UPDATE task_runs SET heartbeat_at = ?1, started_at = ?1 WHERE run_id = ?2 AND heartbeat_at IS NULL", values
+def hold_slots(connection: Connection, started: Sequence[tuple[Lease, datetime]]) -> None:
+    """Of runs that were claimed ahead: each has taken the slot of one that ended, and started then. One that is another's by
+    now is passed over: its loss is noticed when it is renewed or ends."""
+    held = connection.executemany(
+        "UPDATE task_runs SET heartbeat_at = ?1, started_at = ?1 WHERE run_id = ?2 AND lease = ?3 AND heartbeat_at IS NULL",
+        [(to_store(at), lease.run_id, lease.number) for lease, at in started],
     )
-    connection.executemany("UPDATE attempts SET started_at = ? WHERE run_id = ? AND number = 1", values)
+    if held.rowcount != len(started):
+        started = [one for one in started if _is_held(connection, one[0])]
+    connection.executemany(
+        "UPDATE attempts SET started_at = ? WHERE run_id = ? AND number = 1",
+        [(to_store(at), lease.run_id) for lease, at in started],
+    )
+
+
+def _is_held(connection: Connection, lease: Lease) -> bool:
+    found = connection.execute("SELECT 1 FROM task_runs WHERE run_id = ? AND lease = ?", (lease.run_id, lease.number))
+    return found.fetchone() is not None
+
+
+def must_hold(connection: Connection, lease: Lease) -> None:
+    """Before something is done to files that the end of the run is to record."""
+    if not _is_held(connection, lease):
+        raise LostLease(lease)
 
 
 def slots_held(db: Database) -> int:
     return ActiveRuns(db.connection).slots_held
 
 
-def take_slot(db: Database, run_id: str, limit: int, now: datetime) -> bool:
+def take_slot(db: Database, lease: Lease, limit: int, now: datetime) -> bool:
     """For a run that was claimed ahead and can't start in the place of another any more. False if there is none free."""
     with db.transaction() as connection:
         if ActiveRuns(connection).slots_held >= limit:
             return False
-        connection.execute("UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ?", (to_store(now), run_id))
+        taken = connection.execute(
+            "UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ? AND status = 'running' AND lease = ?",
+            (to_store(now), lease.run_id, lease.number),
+        )
+        if taken.rowcount != 1:
+            raise LostLease(lease)
     return True
 
 
-def unclaim(connection: sqlite3.Connection, run_id: str, owner: Owner) -> bool:
-    """Of a run that was claimed ahead by this owner and not started: as if it had never been claimed. False if somebody wants
-    it to end, which is to be on record."""
+def unclaim(connection: Connection, lease: Lease) -> bool:
+    """Of a run that was claimed ahead and not started: as if it had never been claimed. False if somebody wants it to end,
+    which is to be on record, or has it already."""
     found = connection.execute(
         "SELECT task_id, scheduled_for, previous_occurrence, source, host FROM task_runs WHERE run_id = ? AND status = 'running'"
-        " AND heartbeat_at IS NULL AND end_as IS NULL AND owner_pid = ? AND owner_started = ?",
-        (run_id, owner.pid, owner.started),
+        " AND heartbeat_at IS NULL AND end_as IS NULL AND lease = ?",
+        (lease.run_id, lease.number),
     ).fetchone()
     if found is None:
         return False
     task_id, scheduled_for, previous, source, host = found
-    connection.execute("DELETE FROM task_runs WHERE run_id = ?", (run_id,))
+    connection.execute("DELETE FROM task_runs WHERE run_id = ?", (lease.run_id,))
     back = connection.execute(
         "UPDATE tasks SET last_occurrence = ? WHERE id = ? AND last_occurrence = ?", (previous, task_id, scheduled_for)
     )
@@ -191,7 +220,7 @@ def unclaim(connection: sqlite3.Connection, run_id: str, owner: Owner) -> bool:
 
 
 def _take_up(
-    connection: sqlite3.Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, settles: datetime | None
+    connection: Connection, facts: Facts, occurrence: Occurrence, boot_id: str | None, settles: datetime | None
 ) -> bool:
     """`settles`: every occurrence of the schedule up to then is dealt with by this decision."""
     if occurrence.source is Source.RETRY:
@@ -222,13 +251,13 @@ def _take_up(
     return True
 
 
-def _is_unchanged(connection: sqlite3.Connection, facts: Facts) -> bool:
+def _is_unchanged(connection: Connection, facts: Facts) -> bool:
     """What waits can change while the last occurrence stays the same."""
     (revision,) = connection.execute("SELECT revision FROM tasks WHERE id = ?", (facts.task_id,)).fetchone() or (None,)
     return bool(revision == facts.revision)
 
 
-def _no_longer_waits(connection: sqlite3.Connection, occurrence: Occurrence) -> str | None:
+def _no_longer_waits(connection: Connection, occurrence: Occurrence) -> str | None:
     """It starts: from here on its run is its row. That it has waited for others than itself is worth a note."""
     which = (occurrence.task_id, to_store(occurrence.at))
     row = connection.execute(
@@ -249,14 +278,14 @@ def _waiting_key(task_id: str, at: datetime) -> str:
     return f"{occurrence_key(task_id, at)}+waiting"
 
 
-def _chain_stands(connection: sqlite3.Connection, facts: Facts) -> bool:
+def _chain_stands(connection: Connection, facts: Facts) -> bool:
     """False if somebody else has answered the ends of this decision, or a newer one is in the place of the last."""
     ended_run = facts.chained.run_id if facts.chained else None
     found = connection.execute("SELECT 1 FROM chains WHERE task_id = ? AND ended_run = ?", (facts.task_id, ended_run))
     return found.fetchone() is not None
 
 
-def _answer_chain(connection: sqlite3.Connection, facts: Facts) -> None:
+def _answer_chain(connection: Connection, facts: Facts) -> None:
     """The ends that this decision was made from have had their effect; one that came since has not."""
     assert facts.chained is not None
     connection.execute(
@@ -283,7 +312,7 @@ def write_off(
 
 
 def _record_unrun(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
     note: str | None = None,
 ) -> None:  # fmt: skip
     """What waits has its own rows, before those of what will not run: only the latter are shared."""
@@ -300,7 +329,7 @@ def _record_unrun(
 
 
 def _set_waiting(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, facts: Facts, plan: Plan, reason: SkipReason | None, host: str, now: datetime,
     note: str | None,
 ) -> None:  # fmt: skip
     """From now on these wait. One that does no longer, and was not started, has its row already: the reason was to last."""
@@ -321,7 +350,7 @@ def _set_waiting(
 
 
 def _let_wait(
-    connection: sqlite3.Connection, task_id: str, one: Waiting, reason: SkipReason | None, host: str, now: datetime,
+    connection: Connection, task_id: str, one: Waiting, reason: SkipReason | None, host: str, now: datetime,
     note: str | None,
 ) -> None:  # fmt: skip
     key, waits = _waiting_key(task_id, one.at), Unrun(one.at, one.at, 1, RunStatus.SKIPPED, reason)
@@ -332,7 +361,7 @@ def _let_wait(
 
 
 def _settle(
-    connection: sqlite3.Connection, facts: Facts, plan: Plan, now: datetime, is_interval: bool, boot_id: str | None,
+    connection: Connection, facts: Facts, plan: Plan, now: datetime, is_interval: bool, boot_id: str | None,
     closing: DisabledReason | None,
 ) -> bool:  # fmt: skip
     if (facts.waiting or plan.waiting) and not _is_unchanged(connection, facts):
@@ -366,7 +395,7 @@ def defer(db: Database, facts: Facts, plan: Plan, host: str, now: datetime, note
 
 
 def _extend_last_skip(
-    connection: sqlite3.Connection,
+    connection: Connection,
     task_id: str,
     unrun: Unrun,
     source: Source,
@@ -402,7 +431,7 @@ def _extend_last_skip(
 
 
 def insert_unrun(
-    connection: sqlite3.Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
+    connection: Connection, task_id: str, unrun: Unrun, source: Source, host: str, now: datetime,
     key: str | None = None, note: str | None = None,
 ) -> None:  # fmt: skip
     connection.execute(
@@ -420,36 +449,34 @@ def new_run_id(now: datetime) -> str:
     return f"{to_store(now)[:19].replace('-', '').replace(':', '')}-{os.urandom(4).hex()}"
 
 
-def _insert_attempt(connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
+def _insert_attempt(connection: Connection, run_id: str, number: int, rung: Rung, now: datetime) -> None:
     connection.execute(
         "INSERT INTO attempts (run_id, number, rung, status, started_at) VALUES (?, ?, ?, 'running', ?)",
         (run_id, number, rung.value, to_store(now)),
     )
 
 
-def start_attempt(db: Database, run_id: str, number: int, rung: Rung, owner: Owner, now: datetime) -> bool:
+def start_attempt(db: Database, lease: Lease, number: int, rung: Rung, now: datetime) -> bool:
     with db.transaction() as connection:
-        return insert_attempt(connection, run_id, number, rung, owner, now)
+        return insert_attempt(connection, lease, number, rung, now)
 
 
-def insert_attempt(
-    connection: sqlite3.Connection, run_id: str, number: int, rung: Rung, owner: Owner, now: datetime
-) -> bool:
-    """A further attempt of a run that is still ours to run; False if it was stopped or taken over."""
+def insert_attempt(connection: Connection, lease: Lease, number: int, rung: Rung, now: datetime) -> bool:
+    """A further attempt of a run; False if somebody wants it to end."""
     alive = connection.execute(
-        "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND owner_pid = ?"
-        " AND owner_started = ?",
-        (number, run_id, owner.pid, owner.started),
+        "UPDATE task_runs SET attempts = ? WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND lease = ?",
+        (number, lease.run_id, lease.number),
     )
     if alive.rowcount != 1:
+        must_hold(connection, lease)
         return False
-    _insert_attempt(connection, run_id, number, rung, now)
+    _insert_attempt(connection, lease.run_id, number, rung, now)
     return True
 
 
 def finish_attempt(
     db: Database,
-    run_id: str,
+    lease: Lease,
     number: int,
     outcome: Outcome,
     span: tuple[int, int] | None,
@@ -457,12 +484,12 @@ def finish_attempt(
     note: str = "",
 ) -> None:
     with db.transaction() as connection:
-        end_attempt(connection, run_id, number, outcome, span, now, note)
+        end_attempt(connection, lease, number, outcome, span, now, note)
 
 
 def end_attempt(
-    connection: sqlite3.Connection,
-    run_id: str,
+    connection: Connection,
+    lease: Lease,
     number: int,
     outcome: Outcome,
     span: tuple[int, int] | None,
@@ -475,16 +502,19 @@ def end_attempt(
         "UPDATE attempts SET status = ?, started_at = COALESCE(?, started_at), finished_at = ?, exit_code = ?, signal = ?,"
         " error_class = ?, error = ?, log_start = ?, log_end = ?,"
         " input_tokens = ?, output_tokens = ?, cost_usd = ?, session_id = ?, note = ?"
-        " WHERE run_id = ? AND number = ? AND status = 'running'",
+        " WHERE run_id = ? AND number = ? AND status = 'running'"
+        " AND EXISTS (SELECT 1 FROM task_runs WHERE run_id = ? AND lease = ?)",
         (outcome.status.value, _maybe(started_at), to_store(now), outcome.exit_code, outcome.signal, outcome.error_class,
          outcome.error, span[0] if span else None, span[1] if span else None, used.input_tokens, used.output_tokens, used.cost_usd,
-         used.session_id, note or None, run_id, number),
+         used.session_id, note or None, lease.run_id, number, lease.run_id, lease.number),
     )  # fmt: skip
-    if ended.rowcount == 1 and used != NO_USAGE:
+    if ended.rowcount != 1:  # unless it has ended before
+        must_hold(connection, lease)
+    elif used != NO_USAGE:
         connection.execute(
             "UPDATE task_runs SET (input_tokens, output_tokens, cost_usd) = (SELECT SUM(input_tokens), SUM(output_tokens),"
             " SUM(cost_usd) FROM attempts WHERE attempts.run_id = task_runs.run_id) WHERE run_id = ?",
-            (run_id,),
+            (lease.run_id,),
         )
 
 
@@ -492,7 +522,7 @@ def end_attempt(
 class Ending:
     """Everything that the end of a run changes, applied in one transaction."""
 
-    run_id: str
+    lease: Lease
     task_id: str
     attempt: int
     outcome: Outcome
@@ -510,28 +540,32 @@ class Ending:
     story: str | None = None  # what else is worth telling
     over_budget: bool = False
 
+    @property
+    def run_id(self) -> str:
+        return self.lease.run_id
+
 
 def finish_unremarkable(
-    connection: sqlite3.Connection, run_id: str, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
+    connection: Connection, lease: Lease, task_id: str, outcome: Outcome, span: tuple[int, int] | None, summary: str,
     source: Source, now: datetime, started_at: datetime | None = None,
 ) -> bool:  # fmt: skip
     """What `finish_run` writes for nearly every run: its first attempt succeeded, and its task has no past that this would
-    change. False, and nothing is written, if it has one, or if the run is to end as something else. `started_at` is given
-    if that is not on record yet."""
+    change. False, and nothing is written, if it has one, if the run is to end as something else, or is not ours any more.
+    `started_at` is given if that is not on record yet."""
     ended = connection.execute(
         "UPDATE task_runs SET status = 'success', started_at = COALESCE(?, started_at), finished_at = ?, exit_code = 0, summary = ?"
-        " WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND EXISTS (SELECT 1 FROM tasks WHERE id = ?"
+        " WHERE run_id = ? AND status = 'running' AND end_as IS NULL AND lease = ? AND EXISTS (SELECT 1 FROM tasks WHERE id = ?"
         " AND failures = 0 AND incident IS NULL AND incident_alerted_at IS NULL AND probation_run IS NULL)",
-        (_maybe(started_at), to_store(now), summary, run_id, task_id),
+        (_maybe(started_at), to_store(now), summary, lease.run_id, lease.number, task_id),
     )
     if ended.rowcount != 1:
         return False
-    end_attempt(connection, run_id, 1, outcome, span, now, started_at=started_at)
+    end_attempt(connection, lease, 1, outcome, span, now, started_at=started_at)
     connection.execute(
         "UPDATE tasks SET last_end = COALESCE(?, last_end), look_at = '', revision = revision + 1 WHERE id = ?",
         (_last_end(source, now), task_id),
     )
-    _tell_those_after(connection, run_id, task_id, outcome.status, now)
+    _tell_those_after(connection, lease.run_id, task_id, outcome.status, now)
     return True
 
 
@@ -540,20 +574,21 @@ def _last_end(source: Source, now: datetime) -> str | None:
     return to_store(now) if source is not Source.MANUAL else None
 
 
-def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) -> bool:
-    """False if somebody else has ended this run already: then nothing is changed."""
-    outcome = ending.outcome
+def finish_run(connection: Connection, ending: Ending, now: datetime) -> None:
+    """LostLease if somebody else has taken this run over: then nothing is changed."""
+    outcome, lease = ending.outcome, ending.lease
     ended = connection.execute(
         "UPDATE task_runs SET status = ?, finished_at = ?, exit_code = ?, signal = ?, error_class = ?, error = ?, summary = ?,"
-        " session_id = ?, result = ?, reason = ?, note = COALESCE(?, note), over_budget = ? WHERE run_id = ? AND status = 'running'",
+        " session_id = ?, result = ?, reason = ?, note = COALESCE(?, note), over_budget = ? WHERE run_id = ? AND status = 'running'"
+        " AND lease = ?",
         (outcome.status.value, to_store(now), outcome.exit_code, outcome.signal, outcome.error_class, outcome.error,
          ending.summary, outcome.usage.session_id, outcome.usage.text, ending.reason, ending.story,
-         int(ending.over_budget), ending.run_id),
+         int(ending.over_budget), lease.run_id, lease.number),
     )  # fmt: skip
     if ended.rowcount != 1:
-        return False
+        raise LostLease(lease)
     if ending.outcome.status is not RunStatus.SKIPPED:  # then the attempt that found so has ended before
-        end_attempt(connection, ending.run_id, ending.attempt, outcome, ending.span, now)
+        end_attempt(connection, lease, ending.attempt, outcome, ending.span, now)
     last_end = _last_end(ending.source, now)
     if last_end is not None and ending.verdict is None:
         connection.execute("UPDATE tasks SET last_end = ? WHERE id = ?", (last_end, ending.task_id))
@@ -579,37 +614,37 @@ def finish_run(connection: sqlite3.Connection, ending: Ending, now: datetime) ->
         open_ticket(connection, ticket, now)
     if ending.note:
         note_on_tickets(connection, ending.task_id, ending.note, now)
-    return True
 
 
 def _probation_values(probation: Probation | None) -> tuple[object, ...]:
     return (None, None, None) if probation is None else (probation.run_id, probation.left, to_store(probation.until))
 
 
-def forget_unstarted(connection: sqlite3.Connection, run_id: str) -> None:
+def forget_unstarted(connection: Connection, lease: Lease) -> None:
     """Of a run that a comment kept from starting: the attempt that was to be its first."""
-    connection.execute("DELETE FROM attempts WHERE run_id = ? AND status = 'running'", (run_id,))
+    must_hold(connection, lease)
+    connection.execute("DELETE FROM attempts WHERE run_id = ? AND status = 'running'", (lease.run_id,))
     connection.execute(
         "UPDATE task_runs SET attempts = (SELECT COUNT(*) FROM attempts WHERE run_id = ?) WHERE run_id = ?",
-        (run_id, run_id),
+        (lease.run_id, lease.run_id),
     )
 
 
-def give_back(connection: sqlite3.Connection, run_id: str, task_id: str) -> None:
+def give_back(connection: Connection, lease: Lease, task_id: str) -> None:
     """The occurrence that this run took up is to come again: its key and its place are free."""
-    connection.execute("UPDATE task_runs SET key = key || '+' || run_id WHERE run_id = ?", (run_id,))
+    must_hold(connection, lease)
+    connection.execute("UPDATE task_runs SET key = key || '+' || run_id WHERE run_id = ?", (lease.run_id,))
     connection.execute("UPDATE tasks SET last_occurrence = NULL WHERE id = ?", (task_id,))
 
 
-def modify(connection: sqlite3.Connection, run_id: str, change: Modification) -> None:
+def modify(connection: Connection, lease: Lease, change: Modification) -> None:
     """What a comment changes for this run, kept for its further attempts."""
+    must_hold(connection, lease)
     text = json.dumps({"env": dict(change.env), "prompt": change.prompt})
-    connection.execute("UPDATE task_runs SET modification = ? WHERE run_id = ?", (text, run_id))
+    connection.execute("UPDATE task_runs SET modification = ? WHERE run_id = ?", (text, lease.run_id))
 
 
-def _tell_those_after(
-    connection: sqlite3.Connection, run_id: str, task_id: str, status: RunStatus, now: datetime
-) -> None:
+def _tell_those_after(connection: Connection, run_id: str, task_id: str, status: RunStatus, now: datetime) -> None:
     """In the transaction of the end, so that no chain breaks where the scheduler does."""
     wanted = None
     if status is RunStatus.SUCCESS:
@@ -624,15 +659,14 @@ def _tell_those_after(
 
 def interrupted(
     db: Database, run: Run, new_owner: Owner, number: int, outcome: Outcome, now: datetime, *, cut_off: bool = True
-) -> bool:
-    """Take over the run of a dead owner: its attempt ends here, unless it had ended before and none was `cut_off`. False if
-    another process was faster."""
+) -> Lease | None:
+    """Take over the run of a dead owner: its attempt ends here, unless it had ended before and none was `cut_off`. What the
+    dead one might still write is fenced off by the new lease. None if another process was faster."""
     with db.transaction() as connection:
-        assert run.owner is not None
         taken = connection.execute(
             "UPDATE task_runs SET host = ?, owner_pid = ?, owner_started = ?, owner_boot = ?,"
-            " heartbeat_at = CASE WHEN heartbeat_at IS NOT NULL THEN ? END, interruptions = interruptions + ? WHERE run_id = ?"
-            " AND status = 'running' AND owner_pid = ? AND owner_started = ?",
+            " heartbeat_at = CASE WHEN heartbeat_at IS NOT NULL THEN ? END, interruptions = interruptions + ?,"
+            " lease = lease + 1 WHERE run_id = ? AND status = 'running' AND lease = ?",
             (
                 new_owner.host,
                 new_owner.pid,
@@ -641,21 +675,26 @@ def interrupted(
                 to_store(now),
                 int(cut_off),
                 run.run_id,
-                run.owner.pid,
-                run.owner.started,
+                run.lease_number,
             ),
         )
         if taken.rowcount != 1:
-            return False
-        end_attempt(connection, run.run_id, number, outcome, None, now)
-    return True
+            return None
+        lease = Lease(run.run_id, run.lease_number + 1)
+        end_attempt(connection, lease, number, outcome, None, now)
+    return lease
 
 
-def renew_heartbeats(db: Database, run_ids: Iterable[str], now: datetime) -> None:
+def renew_heartbeats(db: Database, leases: Sequence[Lease], now: datetime) -> list[Lease]:
+    """Which of them are lost: all others are renewed."""
     with db.transaction() as connection:
-        connection.executemany(
-            "UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ?", [(to_store(now), run_id) for run_id in run_ids]
+        renewed = connection.executemany(
+            "UPDATE task_runs SET heartbeat_at = ? WHERE run_id = ? AND status = 'running' AND lease = ?",
+            [(to_store(now), lease.run_id, lease.number) for lease in leases],
         )
+        if renewed.rowcount == len(leases):
+            return []
+        return [lease for lease in leases if not _is_held(connection, lease)]
 
 
 def request_end(db: Database, run_id: str, end_as: RunStatus) -> None:
@@ -757,17 +796,37 @@ def runs_starting_with(db: Database, prefix: str) -> list[Run]:
     return [to_run(row) for row in rows]
 
 
-def attempts_of(db: Database, run_id: str) -> list[sqlite3.Row]:
-    return db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)
+def attempts_of(db: Database, run_id: str) -> list[Attempt]:
+    return [_attempt(row) for row in db.all("SELECT * FROM attempts WHERE run_id = ? ORDER BY number", run_id)]
 
 
-def outcome_of(attempt: sqlite3.Row) -> Outcome:
+def _attempt(row: Row) -> Attempt:
+    return Attempt(
+        number=row["number"],
+        rung=Rung(row["rung"]),
+        status=RunStatus(row["status"]),
+        started_at=from_store(row["started_at"]),
+        finished_at=maybe_from_store(row["finished_at"]),
+        exit_code=row["exit_code"],
+        signal=row["signal"],
+        error_class=ErrorClass(row["error_class"]) if row["error_class"] else None,
+        error=row["error"],
+        note=row["note"],
+        log_start=row["log_start"],
+        log_end=row["log_end"],
+        input_tokens=row["input_tokens"],
+        output_tokens=row["output_tokens"],
+        cost_usd=row["cost_usd"],
+        session_id=row["session_id"],
+    )
+
+
+def outcome_of(attempt: Attempt) -> Outcome:
     """How an attempt ended, as far as it is kept."""
-    error_class = ErrorClass(attempt["error_class"]) if attempt["error_class"] else None
-    return Outcome(RunStatus(attempt["status"]), attempt["exit_code"], attempt["signal"], error_class, attempt["error"])
+    return Outcome(attempt.status, attempt.exit_code, attempt.signal, attempt.error_class, attempt.error)
 
 
-def to_run(row: sqlite3.Row) -> Run:
+def to_run(row: Row) -> Run:
     owner = None
     if row["owner_pid"] is not None:
         owner = Owner(row["host"], row["owner_pid"], row["owner_started"], row["owner_boot"])
@@ -799,6 +858,7 @@ def to_run(row: sqlite3.Row) -> Run:
         owner=owner,
         note=row["note"],
         over_budget=bool(row["over_budget"]),
+        lease_number=row["lease"],
         usage=Usage(row["input_tokens"], row["output_tokens"], row["cost_usd"], row["session_id"], row["result"]),
         modification=Modification(**json.loads(row["modification"])) if row["modification"] else None,
     )

@@ -384,6 +384,11 @@ MIGRATIONS: tuple[str, ...] = (
     END;
     """,
     """
+    -- Raised by whoever takes a run over, and named by every write that renews or ends it: an owner that was declared dead
+    -- can't write over its successor.
+    ALTER TABLE task_runs ADD COLUMN lease INTEGER NOT NULL DEFAULT 1;
+    """,
+    """
     -- Who has asked for what: a person by name, a task by its id, a program by the name of its token.
     CREATE TABLE actions (
         id INTEGER PRIMARY KEY,

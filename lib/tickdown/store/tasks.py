@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
@@ -24,7 +23,7 @@ from tickdown.base.records import record
 from tickdown.governor.governor import look_again
 from tickdown.processes.process import in_two_processes
 from tickdown.schedule.schedule import Manual, OneShot
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.store.outbox import add_alert
 from tickdown.store.tickets import close_tickets
 from tickdown.tasks.catalogue import Catalog, TaskFile
@@ -45,9 +44,7 @@ class Remembered:
     enabled: bool
 
 
-def sync(
-    connection: sqlite3.Connection, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt: bool = False
-) -> None:
+def sync(connection: Connection, catalog: Catalog, now: datetime, boot_id: str, *, rebuilt: bool = False) -> None:
     """Meet new tasks; re-arm those whose schedule was edited, that were enabled again by hand, or whose file was away.
 
     Only files that are not as the store knows them are looked at, and those that depend on others. After a rebuilt database
@@ -78,7 +75,7 @@ def sync(
             close_tickets(connection, row["id"], "the task's file is gone", now)
 
 
-def _last_look(connection: sqlite3.Connection, now: datetime) -> datetime:
+def _last_look(connection: Connection, now: datetime) -> datetime:
     """When the tick before this one looked at the files, if that was within a minute: what an edited schedule names since then
     must not fall between the two."""
     beat = connection.execute(
@@ -95,9 +92,7 @@ def _as_seen(task: Task) -> tuple[str, str, str, int]:
     return task.path, task.schedule.text, task.timezone, int(task.enabled)
 
 
-def _meet(
-    connection: sqlite3.Connection, new: list[TaskFile], now: datetime, boot_id: str, last_end: datetime | None
-) -> None:
+def _meet(connection: Connection, new: list[TaskFile], now: datetime, boot_id: str, last_end: datetime | None) -> None:
     stamp = to_store(now)
 
     def row_of(file: TaskFile) -> list[object]:
@@ -121,7 +116,7 @@ def _first_look(task: Task, facts: Facts, now: datetime) -> str | None:
     return to_store(moment) if moment is not None else None
 
 
-def _rows_of(connection: sqlite3.Connection, files: list[TaskFile]) -> dict[str, sqlite3.Row]:
+def _rows_of(connection: Connection, files: list[TaskFile]) -> dict[str, Row]:
     """By lower-case id; of all tasks, if that is less trouble."""
     ids = [file.task_id for file in files if file.task_id]
     if len(ids) > _MANY:
@@ -131,7 +126,7 @@ def _rows_of(connection: sqlite3.Connection, files: list[TaskFile]) -> dict[str,
 
 
 def _changes(
-    task: Task, row: sqlite3.Row, values: tuple[object, ...], now: datetime, since: datetime, boot_id: str
+    task: Task, row: Row, values: tuple[object, ...], now: datetime, since: datetime, boot_id: str
 ) -> Iterator[tuple[str, tuple[object, ...] | dict[str, str]]]:
     """What the file of a known task changes about it, at some time between `since` and now."""
     stamp = to_store(now)
@@ -156,7 +151,7 @@ def _changes(
             yield "UPDATE tasks SET anchored_at = ? WHERE id = ?", (stamp, task.id)  # made anew
 
 
-def _has_come(task: Task, row: sqlite3.Row, now: datetime) -> bool:
+def _has_come(task: Task, row: Row, now: datetime) -> bool:
     """A one-shot whose moment, counted from its first sight, is not ahead any more."""
     return isinstance(task.schedule, OneShot) and task.schedule.moment(from_store(row["anchored_at"])) <= now
 
@@ -166,7 +161,7 @@ def _just_waits(task: Task) -> bool:
     return isinstance(task.schedule, OneShot) and task.schedule.once.delay is not None
 
 
-def _chain_changes(task: Task, known: list[sqlite3.Row]) -> list[tuple[str, tuple[object, ...]]]:
+def _chain_changes(task: Task, known: list[Row]) -> list[tuple[str, tuple[object, ...]]]:
     """What makes the store's links of a task those of its file. Others than before count from now: what had ended for
     those was no start for these."""
     wanted = {upstream.lower(): wants for upstream, wants in task.after.items()}
@@ -178,7 +173,7 @@ def _chain_changes(task: Task, known: list[sqlite3.Row]) -> list[tuple[str, tupl
     ]
 
 
-def _who_may_be_gone(connection: sqlite3.Connection, files: list[TaskFile]) -> list[sqlite3.Row]:
+def _who_may_be_gone(connection: Connection, files: list[TaskFile]) -> list[Row]:
     """Those without a file of that name, and those whose file is one of these, which may be another's by now; all of them,
     if that is less trouble."""
     select = "SELECT id, path, first_seen FROM tasks WHERE NOT gone"
@@ -188,7 +183,7 @@ def _who_may_be_gone(connection: sqlite3.Connection, files: list[TaskFile]) -> l
     return found + [row for file in files for row in connection.execute(f"{select} AND path = ?", (file.path,))]
 
 
-def _is_gone(row: sqlite3.Row, catalog: Catalog) -> bool:
+def _is_gone(row: Row, catalog: Catalog) -> bool:
     """Not one that is there but can't be used, or that came after the files were read."""
     return not catalog.rejects(row["path"]) and from_store(row["first_seen"]) < catalog.loaded_at
 
@@ -223,7 +218,7 @@ def _rearm_values(task_id: str, now: datetime, boot_id: str) -> dict[str, str]:
     return {"now": to_store(now), "boot_id": boot_id, "id": task_id}
 
 
-def resume(connection: sqlite3.Connection, task: Task, now: datetime, boot_id: str) -> None:
+def resume(connection: Connection, task: Task, now: datetime, boot_id: str) -> None:
     connection.execute(_REARM_AND_FORGIVE, _rearm_values(task.id, now, boot_id))
     connection.execute(_UNCHAIN, (task.id,))
     connection.execute(_WAIT_NO_MORE, (task.id,))
@@ -232,7 +227,7 @@ def resume(connection: sqlite3.Connection, task: Task, now: datetime, boot_id: s
     close_tickets(connection, task.id, "resumed", now)
 
 
-def go_on(connection: sqlite3.Connection, task_id: str) -> None:
+def go_on(connection: Connection, task_id: str) -> None:
     """The pause ends and nothing else: what is left of the one run of a one-shot comes as it would have."""
     connection.execute("UPDATE tasks SET paused_until = NULL, enabled = 1 WHERE id = ?", (task_id,))
 
@@ -259,11 +254,11 @@ def pause(db: Database, task_id: str, until: datetime) -> None:
         set_pause(connection, task_id, until)
 
 
-def set_pause(connection: sqlite3.Connection, task_id: str, until: datetime) -> None:
+def set_pause(connection: Connection, task_id: str, until: datetime) -> None:
     connection.execute("UPDATE tasks SET paused_until = ? WHERE id = ?", (to_store(until), task_id))
 
 
-def close(connection: sqlite3.Connection, task_id: str, reason: DisabledReason) -> None:
+def close(connection: Connection, task_id: str, reason: DisabledReason) -> None:
     """It does not run any more; the file says so next."""
     connection.execute("UPDATE tasks SET closing = ? WHERE id = ?", (reason, task_id))
 
@@ -338,7 +333,7 @@ def facts_to_look_at(db: Database, now: datetime) -> dict[str, Facts]:
     return _facts_by_id(db, db.all(f"{_SELECT_FACTS} WHERE look_at <= ?", to_store(now)))
 
 
-def _facts_by_id(db: Database, rows: list[sqlite3.Row]) -> dict[str, Facts]:
+def _facts_by_id(db: Database, rows: list[Row]) -> dict[str, Facts]:
     if not rows:
         return {}
     hints, chains = _by_task(db.all("SELECT * FROM hints")), _by_task(db.all("SELECT * FROM chains"))
@@ -414,8 +409,8 @@ def all_links(db: Database) -> dict[str, list[Link]]:
     }
 
 
-def _by_task(rows: list[sqlite3.Row]) -> dict[str, list[sqlite3.Row]]:
-    grouped: dict[str, list[sqlite3.Row]] = {}
+def _by_task(rows: list[Row]) -> dict[str, list[Row]]:
+    grouped: dict[str, list[Row]] = {}
     for row in rows:
         grouped.setdefault(row["task_id"].lower(), []).append(row)
     return grouped
@@ -438,7 +433,7 @@ _COLUMNS = (
 _SELECT_FACTS = f"SELECT {_COLUMNS}, EXISTS (SELECT 1 FROM task_runs WHERE status = 'running' AND task_runs.task_id = tasks.id) FROM tasks"
 
 
-def _facts(row: sqlite3.Row, hints: list[sqlite3.Row], chains: list[sqlite3.Row], waiting: list[sqlite3.Row]) -> Facts:
+def _facts(row: Row, hints: list[Row], chains: list[Row], waiting: list[Row]) -> Facts:
     (
         task_id, armed_at, anchored_at, last_occurrence, last_end, boot_id, paused_until, closing, failures, incident,
         incident_since, incident_alerted_at, deferred, retry_at, retry_follows, retries_used, transient_retries_used,
@@ -479,7 +474,7 @@ def _probation(run_id: str | None, left: int, until: str) -> Probation | None:
     return None if run_id is None else Probation(run_id, left, from_store(until))
 
 
-def _hint(row: sqlite3.Row) -> Hint:
+def _hint(row: Row) -> Hint:
     return Hint(
         kind=HintKind(row["kind"]),
         given_at=from_store(row["given_at"]),
@@ -491,7 +486,7 @@ def _hint(row: sqlite3.Row) -> Hint:
     )
 
 
-def _chained(rows: list[sqlite3.Row]) -> Chained | None:
+def _chained(rows: list[Row]) -> Chained | None:
     """When all that this task comes after have ended as it wants."""
     if not rows or any(row["ended_at"] is None for row in rows):
         return None

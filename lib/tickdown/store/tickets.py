@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from datetime import datetime
 
 from tickdown.base.model import Ticket, TicketKind
 from tickdown.base.records import record
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.time.instants import from_store, maybe_from_store, to_store
 
 
@@ -21,7 +20,7 @@ class TicketRow:
     notes: tuple[tuple[datetime, str], ...] = ()
 
 
-def open_ticket(connection: sqlite3.Connection, ticket: Ticket, now: datetime) -> None:
+def open_ticket(connection: Connection, ticket: Ticket, now: datetime) -> None:
     """If there is one open already, a repetition updates it."""
     connection.execute(
         "INSERT INTO tickets (task_id, kind, run_id, title, body, error, tried, command, destination, opened_at, updated_at)"
@@ -34,7 +33,7 @@ def open_ticket(connection: sqlite3.Connection, ticket: Ticket, now: datetime) -
     )  # fmt: skip
 
 
-def open_ticket_or_note(connection: sqlite3.Connection, ticket: Ticket, note: str, now: datetime) -> None:
+def open_ticket_or_note(connection: Connection, ticket: Ticket, note: str, now: datetime) -> None:
     """A repetition takes nothing away from what the open one says: it is noted there."""
     same = (ticket.task_id or "", ticket.kind, ticket.destination)
     where = "task_id = ? AND kind = ? AND destination = ? AND closed_at IS NULL"
@@ -47,14 +46,14 @@ def open_ticket_or_note(connection: sqlite3.Connection, ticket: Ticket, note: st
     )
 
 
-def note_on_tickets(connection: sqlite3.Connection, task_id: str, text: str, now: datetime) -> None:
+def note_on_tickets(connection: Connection, task_id: str, text: str, now: datetime) -> None:
     connection.execute(
         "INSERT INTO ticket_notes (ticket_id, at, text) SELECT id, ?, ? FROM tickets WHERE task_id = ? AND closed_at IS NULL",
         (to_store(now), text, task_id),
     )
 
 
-def close_tickets(connection: sqlite3.Connection, task_id: str, note: str, now: datetime) -> None:
+def close_tickets(connection: Connection, task_id: str, note: str, now: datetime) -> None:
     note_on_tickets(connection, task_id, note, now)
     connection.execute(
         "UPDATE tickets SET closed_at = ? WHERE task_id = ? AND closed_at IS NULL", (to_store(now), task_id)
@@ -72,7 +71,7 @@ def list_tickets(db: Database, task_id: str | None = None, *, closed_too: bool =
     return [_ticket_row(row, notes.get(row["id"], [])) for row in rows]
 
 
-def _ticket_row(row: sqlite3.Row, notes: list[tuple[datetime, str]]) -> TicketRow:
+def _ticket_row(row: Row, notes: list[tuple[datetime, str]]) -> TicketRow:
     ticket = Ticket(
         TicketKind(row["kind"]), row["title"], row["body"], row["task_id"] or None, row["run_id"], row["error"], row["tried"],
         row["command"], row["destination"],
@@ -99,7 +98,7 @@ def close_ticket(db: Database, ticket_id: int, note: str, now: datetime) -> bool
     return True
 
 
-def task_of(connection: sqlite3.Connection, ticket_id: int) -> str | None:
+def task_of(connection: Connection, ticket_id: int) -> str | None:
     """None for one of the whole installation."""
     row = connection.execute("SELECT task_id FROM tickets WHERE id = ?", (ticket_id,)).fetchone()
     return row["task_id"] or None if row is not None else None

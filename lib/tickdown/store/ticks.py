@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,7 @@ from tickdown.base.model import Alert, MissReason
 from tickdown.governor.miss_reasons import Stoppage
 from tickdown.processes.process import boot_id, time_of_boot
 from tickdown.store import heartbeat
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database
 from tickdown.store.heartbeat import CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY
 from tickdown.store.outbox import add_alert
 from tickdown.time.instants import from_store, maybe_from_store, to_store
@@ -46,7 +45,7 @@ def beat(db: Database, host: str, pid: int, now: datetime, outage: Callable[[dat
     return newest is not None and newest > latest
 
 
-def _notice_jump(connection: sqlite3.Connection, now: datetime) -> None:
+def _notice_jump(connection: Connection, now: datetime) -> None:
     """By the wall clock the machine has started at another time than before: then somebody has set the clock. What it left
     out when it was set forward has not been missed by any tick."""
     booted = time_of_boot()
@@ -74,7 +73,7 @@ def stopped(db: Database, reason: MissReason, now: datetime, since: datetime | N
             _add_stoppage(connection, reason, since or now, now)
 
 
-def _add_stoppage(connection: sqlite3.Connection, reason: MissReason, since: datetime, until: datetime) -> None:
+def _add_stoppage(connection: Connection, reason: MissReason, since: datetime, until: datetime) -> None:
     connection.execute("INSERT INTO stoppages VALUES (?, ?, ?)", (reason, to_store(since), to_store(until)))
 
 
@@ -95,7 +94,7 @@ def remembered_catalogue(db: Database) -> str:
     return row["value"] if row is not None else ""
 
 
-def remember_catalogue(connection: sqlite3.Connection, fingerprint: str) -> None:
+def remember_catalogue(connection: Connection, fingerprint: str) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('catalogue', ?)", (fingerprint,))
 
 
@@ -108,7 +107,7 @@ def replaces(db: Database) -> tuple[str, datetime | None] | None:
     return (row["value"], maybe_from_store(row["at"])) if row is not None else None
 
 
-def known_from_now_on(connection: sqlite3.Connection, now: datetime) -> None:
+def known_from_now_on(connection: Connection, now: datetime) -> None:
     """The tasks are known to a database that replaces another, and somebody is told of it."""
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('replaced_at', ?)", (to_store(now),))
 

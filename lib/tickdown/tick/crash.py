@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sqlite3
 import sys
 import traceback
 from datetime import UTC, datetime, timedelta
@@ -22,15 +21,8 @@ from tickdown.config import SettingsError
 from tickdown.context.app import App, app_with, make_app, sync_catalog
 from tickdown.processes.process import this_process
 from tickdown.store import outbox, ticks
-from tickdown.store.database import (
-    DamagedDatabase,
-    Database,
-    UnusableDatabase,
-    is_damage,
-    may_pass,
-    replace_damaged,
-    with_remedy,
-)
+from tickdown.store.database import DamagedDatabase, Database, UnusableDatabase, replace_damaged
+from tickdown.store.errors import Damaged, StoreError, Unusable, with_remedy
 from tickdown.store.tickets import open_ticket
 from tickdown.tick.stop_mark import leave_mark
 from tickdown.workspace.folders import Workspace, make_dir, private_opener
@@ -54,7 +46,7 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
     stopped = _not_a_bug(app, error)
     if stopped is not None:
         if is_tick:
-            report_stopped(arguments, stopped, MissReason.DATABASE if may_pass(error) else None)
+            report_stopped(arguments, stopped, MissReason.DATABASE if isinstance(error, Unusable) else None)
         else:
             print(printable(f"{program_name()}: {stopped}"), file=sys.stderr)
         return Exit.FAILED
@@ -71,20 +63,20 @@ def report_crash(arguments: SimpleNamespace, error: Exception) -> Exit:
 
 def _not_a_bug(app: App, error: Exception) -> TickdownError | None:
     """What the machine lacks, and what to do about it; None if the error is of another kind."""
-    if may_pass(error):
+    if isinstance(error, Unusable):
         return TickdownError(f"the database {app.database_path()} can't be used: {with_remedy(error)}")
     return Lacking.by(error)
 
 
 def _is_damaged(app: App, error: Exception) -> bool:
     """Also where something else failed over what was read from it: a row that no version of this program has written."""
-    if isinstance(error, sqlite3.DatabaseError) and is_damage(error):
+    if isinstance(error, Damaged):
         return True
     try:
         return app.database_path().exists() and bool(app.database().problems())
     except DamagedDatabase:
         return True
-    except (TickdownError, sqlite3.Error, OSError):
+    except (TickdownError, StoreError, OSError):
         return False
 
 
@@ -109,7 +101,7 @@ def report_stopped(arguments: SimpleNamespace, error: TickdownError, reason: Mis
         from tickdown.heal.healer import take_back_orphaned
 
         take_back_orphaned(app.context(app.database()), datetime.now(UTC))
-    except (TickdownError, sqlite3.Error, OSError) as trouble:
+    except (TickdownError, StoreError, OSError) as trouble:
         app.log.error("heal_not_taken_back", error=str(trouble))
     text = app.redactor.text(str(error))
     passed = messages.passed_alert(text) if reason is MissReason.DATABASE else None
@@ -181,7 +173,7 @@ def _tell(
             with db.transaction() as connection:
                 open_ticket(connection, ticket, now)
         deliver(db, app.settings.config, app.redactor, app.log, now)
-    except (TickdownError, sqlite3.Error, OSError) as error:
+    except (TickdownError, StoreError, OSError) as error:
         app.log.error("alert_not_recorded", error=str(error), alert=alert.title)
         if reason is not None:
             leave_mark(app.workspace, reason, now)

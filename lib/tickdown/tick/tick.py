@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import signal
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -53,6 +52,7 @@ from tickdown.run.supervisor import Job, Supervisor
 from tickdown.schedule.cron import Cron
 from tickdown.schedule.schedule import Interval, Reboot, parse_schedule
 from tickdown.store import comments, hints, outbox, runs, tasks, ticks
+from tickdown.store.errors import StoreError
 from tickdown.store.heartbeat import OUTAGE_AFTER
 from tickdown.store.tasks import Remembered
 from tickdown.store.tickets import close_tickets_of_kind
@@ -493,7 +493,7 @@ class Tick:
                     if not self.supervisor.jobs:
                         continue
                 self.supervisor.wait(until)
-            except sqlite3.Error as error:
+            except StoreError as error:
                 self.supervisor.put_up_with(error)
             self._tell_news()
             if self.supervisor.stopping:
@@ -565,7 +565,7 @@ class Tick:
             self.queue = Queue(self.context, self.supervisor, part.slots, self.report.run_ids)
             try:
                 self._decide_about(part.facts, now)
-            except sqlite3.Error as error:
+            except StoreError as error:
                 self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
             self._work()
         left = [queued.occurrence.task_id for queued in self.queue.waiting]
