@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from tickdown.base.model import (
+    ActionName,
+    ActionTaken,
     Alert,
     AlertKind,
+    AskedBy,
+    Asker,
     Facts,
     HealRow,
     HealStatus,
@@ -35,7 +39,7 @@ from tickdown.base.model import (
 from tickdown.failure.ladder import NoHeal, judge
 from tickdown.failure.outcomes import Outcome
 from tickdown.schedule.schedule import parse_schedule
-from tickdown.store import comments, costs, heals, hints, outbox, runs, tasks, tickets, ticks
+from tickdown.store import actions, comments, costs, heals, hints, outbox, runs, tasks, tickets, ticks
 from tickdown.store.database import Database
 from tickdown.store.errors import Busy, LostLease
 from tickdown.tasks.catalogue import Catalog, catalog_of, scan_tasks
@@ -556,3 +560,18 @@ def test_a_heal_counts_from_its_begin_and_within_the_limits(db: Database) -> Non
     assert heals.of_run(db, lease.run_id) == heals.of_chain(db, lease.run_id) == [row]
     heals.undone(db, "job", lease.run_id)
     assert [one.status for one in heals.of_run(db, lease.run_id)] == [HealStatus.UNDONE]
+
+
+def test_who_asked_for_what_is_kept_until_it_is_old(db: Database) -> None:
+    anna = Asker(AskedBy.PERSON, "anna")
+    paused = ActionTaken(NOW, ActionName.PAUSE, anna, "job", detail="until tomorrow")
+    stopped = ActionTaken(NOW + MINUTE, ActionName.STOP, Asker(AskedBy.AGENT, "other"), "job", "a-run")
+    resumed = ActionTaken(NOW + DAY, ActionName.RESUME, anna, "JOB")
+    for taken in (paused, ActionTaken(NOW, ActionName.PRUNE, anna), stopped):
+        in_one(db, lambda it, taken=taken: actions.add(it, taken))  # type: ignore[misc]
+    assert actions.last_of(db, "JOB", 9) == [stopped, paused] and actions.last_of(db, "job", 1) == [stopped]
+    assert actions.last_pause(db, "job") == paused and actions.last_pause(db, "other") is None
+    in_one(db, lambda it: actions.add(it, resumed))
+    assert actions.last_pause(db, "job") is None
+    ticks.remove_old_bookkeeping(db, DAY, NOW + DAY + 2 * MINUTE)
+    assert actions.last_of(db, "job", 9) == [resumed]
