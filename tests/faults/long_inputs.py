@@ -9,7 +9,7 @@ from tests.faults.readers import READERS
 from tickdown.agents.calls import Format, read_answer
 from tickdown.base.redact import Redactor
 from tickdown.base.terminal import PrintableStream, printable
-from tickdown.ui.commands.check import _unguarded
+from tickdown.queries.checks import _unguarded
 
 FILE = 255 * 1024  # nearly the most that a file may have
 LONGEST = {  # what the others ever get, with something to spare

@@ -77,6 +77,27 @@ def test_a_package_imports_only_those_that_stand_before_it(package: str) -> None
     assert not wrong
 
 
+def test_commands_only_parse_call_and_print() -> None:
+    """What they do and show is for other doors too; only a tick, which replaces a damaged database, must know one."""
+    knows_the_store = {
+        f"{name} imports {target}"
+        for name, path in MODULES.items()
+        if name.startswith("ui.")
+        for target in imported(path)
+        if target.partition(".")[0] in ("store", "sqlite3")
+    }
+    assert knows_the_store <= {"ui.commands.tick imports store.database"}
+
+
+def test_actions_and_queries_know_no_terminal() -> None:
+    """No printing and no parsing: whoever asks shows the result. That they import nothing of `ui` is said by the order."""
+    for name, path in MODULES.items():
+        if name.partition(".")[0] in ("actions", "queries"):
+            found = {target.partition(".")[0] for target in imported(path)}
+            assert not found & {"argparse", "ui"}, name
+            assert "print(" not in path.read_text(), name
+
+
 def test_decisions_touch_nothing_outside() -> None:
     for name, path in MODULES.items():
         if (name.partition(".")[0] in PURE or name in PURE_MODULES) and name not in READS_ZONE_FILES:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.helpers import PROJECT, Workspace, start_together, wait_for
 from tickdown.base.errors import TickdownError
-from tickdown.base.model import Alert, AlertKind, AlertStatus, ErrorClass, RunStatus, Source
+from tickdown.base.model import Alert, AlertKind, AlertStatus, AskedBy, ErrorClass, RunStatus, Source
 from tickdown.store import database as module
 from tickdown.store import outbox
 from tickdown.store.database import Database
@@ -147,6 +147,7 @@ def test_everything_that_is_written_is_private_whatever_the_umask(workspace: Wor
         ("task_runs", "source", Source),
         ("task_runs", "error_class", ErrorClass),
         ("alerts", "status", AlertStatus),
+        ("actions", "asked_by", AskedBy),
     ],
 )
 def test_the_words_of_the_code_and_of_the_schema_are_the_same(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, tzinfo
 
 from tickdown.base.invocation import command_line
 from tickdown.base.model import (
@@ -25,6 +25,7 @@ from tickdown.failure.ladder import NoHeal, Verdict
 from tickdown.failure.outcomes import Outcome
 from tickdown.tasks.task import Task
 from tickdown.time.durations import duration_text
+from tickdown.time.moments import when
 from tickdown.time.zones import zone_name
 
 TAIL_LINES = 15
@@ -260,6 +261,12 @@ def missing_agent_alert(task: Task, agent: str, program: str) -> Alert:
 
 def held_words(held: Held) -> str:
     return f"its lock is held by {held.by}"
+
+
+def locked_words(held: Held, now: datetime, zone: tzinfo) -> str:
+    """Of a task that can't start though it does not run."""
+    since = f", noticed {when(held.since, now, zone)}" if held.since < now else ""
+    return f"{held_words(held)}{since}, though no run of it is on record; it can start once that is free"
 
 
 def locked_alert(task: Task, held: Held) -> Alert:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from tickdown.base.model import ActionName, ActionTaken, AskedBy, Asker
-from tickdown.store.database import Database
+from tickdown.store.database import Connection, Database, Row
 from tickdown.time.instants import from_store, to_store
 
 
-def add(connection: sqlite3.Connection, taken: ActionTaken) -> None:
+def add(connection: Connection, taken: ActionTaken) -> None:
     connection.execute(
         "INSERT INTO actions (at, action, task_id, run_id, asked_by, asker, detail) VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
@@ -41,7 +39,7 @@ def last_pause(db: Database, task_id: str) -> ActionTaken | None:
     return _taken(row) if row is not None and row["action"] == ActionName.PAUSE else None
 
 
-def _taken(row: sqlite3.Row) -> ActionTaken:
+def _taken(row: Row) -> ActionTaken:
     return ActionTaken(
         at=from_store(row["at"]),
         action=ActionName(row["action"]),

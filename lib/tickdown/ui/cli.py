@@ -223,9 +223,9 @@ def _carry_out(arguments: SimpleNamespace, workspace: Workspace, look: Look | No
         case "logs":
             return do.look.logs(app, screen, arguments.name, arguments.follow, arguments.raw)
         case "validate":
-            return do.check.validate(app, screen, arguments.paths, problems)
+            return do.doctor.validate(app, screen, arguments.paths, problems)
         case "doctor":
-            return do.check.doctor(app, screen, problems)
+            return do.doctor.doctor(app, screen, problems)
         case "pause":
             return do.steer.pause(app, screen, arguments.id, arguments.for_, arguments.until)
         case "resume":

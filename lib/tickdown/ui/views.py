@@ -9,10 +9,23 @@ from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any
 
-from tickdown.alerts.messages import held_words
 from tickdown.base.errors import Exit
 from tickdown.base.invocation import command_line, program_name
-from tickdown.base.model import Comment, DisabledReason, Facts, Held, Hint, Probation, Run, RunStatus, Source, TaskState
+from tickdown.base.model import (
+    ActionTaken,
+    AskedBy,
+    Asker,
+    Comment,
+    DisabledReason,
+    Facts,
+    Hint,
+    Probation,
+    Run,
+    RunStatus,
+    Source,
+    TaskState,
+)
+from tickdown.base.money import usd
 from tickdown.base.records import record
 from tickdown.base.redact import Redactor
 from tickdown.base.terminal import cells, escaped, one_line, printable
@@ -26,7 +39,7 @@ from tickdown.time.durations import duration_text, iso, took
 from tickdown.time.moments import exactly, when
 
 if TYPE_CHECKING:
-    from tickdown.store.tickets import TicketRow
+    from tickdown.queries.talk import TicketRow
 
 _STYLES = {
     "success": "green", "active": "green", "running": "cyan", "failed": "red", "timeout": "red", "killed": "red",
@@ -180,12 +193,6 @@ def cut_off_words(run: Run) -> str:
     return f"cut off: {gone}; the next tick takes it over"
 
 
-def locked_words(held: Held, now: datetime, zone: tzinfo) -> str:
-    """Of a task that can't start though it does not run."""
-    since = f", noticed {when(held.since, now, zone)}" if held.since < now else ""
-    return f"{held_words(held)}{since}, though no run of it is on record; it can start once that is free"
-
-
 def probation_words(probation: Probation, now: datetime, zone: tzinfo) -> str:
     left = f"{probation.left} clean run{'s' * (probation.left != 1)}"
     return f"healed in run {probation.run_id}; ends after {left}, or {when(probation.until, now, zone)}"
@@ -315,10 +322,6 @@ def runs_table(
     screen.table(columns, rows)
 
 
-def usd(amount: float) -> str:
-    return f"${amount:.2f}" if amount >= 0.1 or amount == 0 else f"${amount:.4f}"
-
-
 def run_row(run: Run, now: datetime, zone: tzinfo) -> list[str]:
     exit_text = str(run.exit_code) if run.exit_code is not None else (f"sig {run.signal}" if run.signal else "-")
     return [
@@ -387,6 +390,29 @@ def comment_json(comment: Comment, zone: tzinfo) -> dict[str, Any]:
         "read_at": iso(comment.read_at, zone),
         "answer": comment.answer,
     }
+
+
+def action_json(taken: ActionTaken, zone: tzinfo) -> dict[str, Any]:
+    return {
+        "at": iso(taken.at, zone),
+        "action": taken.action,
+        "task_id": taken.task_id,
+        "run_id": taken.run_id,
+        "asked_by": taken.asker.kind,
+        "asker": taken.asker.name,
+        "detail": taken.detail,
+    }
+
+
+def asker_words(asker: Asker) -> str:
+    """`anna`, `task nightly`, `agent of task nightly`."""
+    return one_line(f"agent of {asker.words}" if asker.kind is AskedBy.AGENT else asker.words, 80)
+
+
+def action_words(taken: ActionTaken, now: datetime, zone: tzinfo) -> str:
+    what = taken.action.replace("_", " ")
+    more = ", ".join(filter(None, (f"run {taken.run_id}" if taken.run_id else "", one_line(taken.detail, 200))))
+    return f"{what} by {asker_words(taken.asker)}, {when(taken.at, now, zone)}" + (f" ({more})" if more else "")
 
 
 _MOST_LINES, _MOST_CHARACTERS = 20, 300

@@ -10,113 +10,58 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 from tickdown.base.errors import Exit, TickdownError
-from tickdown.base.model import ChainOn, Facts, HintKind, Source
+from tickdown.base.model import ChainOn, HintKind, Source
 from tickdown.base.terminal import one_line
 from tickdown.config import Config
-from tickdown.context.app import App, facts_as_synced
-from tickdown.governor.governor import forecast, hint_note
-from tickdown.governor.simulation import (
-    LONGEST_WINDOW,
-    Effort,
-    Replay,
-    Simulation,
-    Start,
-    Subject,
-    TooMuch,
-    simulate,
-    with_upstreams,
-)
-from tickdown.processes.process import boot_id
-from tickdown.queries.tasks import task_view
+from tickdown.context.app import App
+from tickdown.governor.governor import hint_note
+from tickdown.governor.simulation import LONGEST_WINDOW, Simulation
+from tickdown.queries import ahead
+from tickdown.queries.ahead import Coming, NothingToCome
 from tickdown.schedule.cron import Cron, clock_note
 from tickdown.schedule.phrases import read_moment
 from tickdown.schedule.schedule import OneShot
-from tickdown.store import runs, tasks
-from tickdown.store.database import Database
-from tickdown.tasks.catalogue import Catalog
-from tickdown.tasks.task import Task
 from tickdown.time.durations import LONGEST, iso, parse_duration, took
 from tickdown.time.moments import coming
 from tickdown.time.zones import get_zone, zone_name
 from tickdown.ui.views import Screen, next_text, say_duplicates
 
-MOST_COMING = 1000
-MOST_STEPS_FOR_NEXT = 10_000  # seconds of work, for a task that waits for others which end again and again
 NAMES_IN_LINE = 6
 LINES_OF_SILENCE = 20
-FARTHEST = timedelta(days=100 * 366)  # the calendar of `next`; 29 February on a Monday comes every 28 years
 DAY = timedelta(days=1)
-
-
-def _subjects(db: Database, catalog: Catalog, now: datetime) -> list[Subject]:
-    facts, links, lasts = facts_as_synced(db, catalog, now), tasks.all_links(db), runs.typical_durations(db)
-    began = {run.task_id.lower(): run.started_at or now for run in runs.running_runs(db)}
-
-    def subject(task: Task) -> Subject:
-        key = task.id.lower()
-        usual = lasts.get(key, timedelta(0))
-        return Subject(
-            task=task,
-            facts=facts.get(key) or Facts(task.id, armed_at=now, boot_id=boot_id()),
-            lasts=usual,
-            busy_until=max(now, began[key] + usual) if key in began else None,
-            ended={link.upstream: link.ended_at for link in links.get(key, ()) if link.ended_at is not None},
-        )
-
-    return [subject(task) for task in catalog.tasks]
 
 
 # --- next ------------------------------------------------------------------------------------------------------
 
 
 def next_runs(app: App, screen: Screen, task_id: str | None, count: int) -> Exit:
-    if count > MOST_COMING:
-        raise TickdownError(f"--count: at most {MOST_COMING}", Exit.USAGE)
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    wanted = catalog.find(task_id).id if task_id is not None else None
-    subjects = _subjects(db, catalog, now)
-    by_id = {subject.task.id: subject for subject in subjects}
-    found = _first(subjects, wanted, count, now)
-    notes = [_note(start, by_id[start.task_id]) for start in found]
+    opened = app.opened(now)
+    found = ahead.next_runs(opened, task_id, count)
+    if isinstance(found, NothingToCome):
+        if screen.as_json:
+            screen.json([])
+            return Exit.OK
+        words = next_text(found.view, now)
+        screen.line(f"nothing to come: {found.because if words == '-' else words}")
+        say_duplicates(screen, opened.catalog)
+        return Exit.OK
+    rows = [(coming_run.start, coming_run.subject.task.zone, _note(coming_run)) for coming_run in found]
     if screen.as_json:
         screen.json([
-            {"task_id": start.task_id, "at": iso(start.at, by_id[start.task_id].task.zone), "source": start.source, "note": note}
-            for start, note in zip(found, notes, strict=True)
+            {"task_id": start.task_id, "at": iso(start.at, zone), "source": start.source, "note": note}
+            for start, zone, note in rows
         ])  # fmt: skip
         return Exit.OK
-    if found:
-        rows = [
-            [start.task_id, coming(start.at, now, by_id[start.task_id].task.zone), start.source, note or ""]
-            for start, note in zip(found, notes, strict=True)
-        ]
-        screen.table(("TASK", "WHEN", "SOURCE", "NOTE"), rows)
-    elif wanted is not None:
-        subject = by_id[wanted]
-        view = task_view(subject.task, subject.facts, None, now)
-        words, because = next_text(view, now), forecast(now, subject.task, subject.facts, boot_id()).because
-        screen.line(f"nothing to come: {because if words == '-' else words}")
+    if rows:
+        screen.table(
+            ("TASK", "WHEN", "SOURCE", "NOTE"),
+            [[start.task_id, coming(start.at, now, zone), start.source, note or ""] for start, zone, note in rows],
+        )
     else:
         screen.line("nothing to come")
-    say_duplicates(screen, catalog)
+    say_duplicates(screen, opened.catalog)
     return Exit.OK
-
-
-def _first(subjects: Sequence[Subject], wanted: str | None, count: int, now: datetime) -> list[Start]:
-    if wanted is not None:
-        subjects = with_upstreams(subjects, wanted)
-    found: list[Start] = []
-    try:
-        for start in Replay(subjects, now, boot_id(), Effort(MOST_STEPS_FOR_NEXT + len(subjects))).starts():
-            if start.at - now > FARTHEST:
-                break
-            if wanted is None or start.task_id == wanted:
-                found.append(start)
-            if len(found) == count:
-                break
-    except TooMuch:
-        pass  # what was found by then is all that can be told
-    return found
 
 
 _CHAIN_WORDS = {
@@ -126,8 +71,9 @@ _CHAIN_WORDS = {
 }
 
 
-def _note(start: Start, subject: Subject) -> str | None:
+def _note(coming_run: Coming) -> str | None:
     """What a person should know of a start: that the clock moves it, or whose advice or end it hangs on."""
+    start, subject = coming_run.start, coming_run.subject
     task = subject.task
     if start.source is Source.AFTER:
         return "when " + " and ".join(f"{name} has {_CHAIN_WORDS[wants]}" for name, wants in task.after.items())
@@ -149,13 +95,8 @@ def simulation(app: App, screen: Screen, from_: str | None, to: str | None) -> E
     now, config = datetime.now(UTC), app.settings.config
     zone = get_zone(config.timezone)
     begin, end = _window(from_, to, zone, now)
-    catalog, db = app.open(now)
-    try:
-        result = simulate(_subjects(db, catalog, now), begin, end, now, boot_id(), zone)
-    except TooMuch:
-        raise TickdownError(
-            f"simulate: too many runs from {begin:%Y-%m-%d} to {end:%Y-%m-%d}; choose a shorter time", Exit.USAGE
-        ) from None
+    opened = app.opened(now)
+    catalog, result = opened.catalog, ahead.simulation(opened, begin, end)
     broken = [(file.task_id or file.path, "its file is rejected") for file in catalog.rejected]
     if screen.as_json:
         screen.json(_simulation_json(result, broken, config, zone))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from tickdown.actions.heals import undo_heals
 from tickdown.base.errors import Exit
 from tickdown.base.model import HealRow
+from tickdown.base.money import usd
 from tickdown.base.terminal import one_line, printable
 from tickdown.context.app import App, Opened
 from tickdown.queries.find import find_task
@@ -15,7 +16,7 @@ from tickdown.tasks.task import Task
 from tickdown.time.durations import iso
 from tickdown.time.moments import when
 from tickdown.ui.asker import who_asks
-from tickdown.ui.views import Screen, done, usd
+from tickdown.ui.views import Screen, done
 
 
 def heal(app: App, screen: Screen, task_id: str, is_dry_run: bool, diff: str | None, undo_run: str | None) -> Exit:

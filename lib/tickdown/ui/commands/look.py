@@ -5,40 +5,41 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from pathlib import Path
 from typing import Any
 
+from tickdown.alerts.messages import locked_words
 from tickdown.base.errors import Exit, TickdownError
 from tickdown.base.model import Attempt, ChainOn, Facts, Run, RunStatus, TaskState
+from tickdown.base.money import usd
 from tickdown.base.records import as_dict, replace
 from tickdown.base.redact import RedactedStream, Redactor
 from tickdown.base.terminal import PrintableStream, one_line
-from tickdown.context.app import App, facts_as_synced
+from tickdown.context.app import App
 from tickdown.failure.ladder import on_probation
-from tickdown.queries.find import check_known, find_run, find_task
-from tickdown.queries.tasks import TaskView, cut_off, held_now, rejected_files, task_view, task_views, transient_since
+from tickdown.queries import runs
+from tickdown.queries.find import find_task
+from tickdown.queries.runs import RunLog
+from tickdown.queries.show import Details, details
+from tickdown.queries.tasks import TaskView, rejected_files, task_views
 from tickdown.schedule.cron import Cron
 from tickdown.schedule.schedule import OneShot
 from tickdown.schedule.wording import reading
-from tickdown.store import comments, costs, runs
-from tickdown.store.database import Database
-from tickdown.store.tickets import list_tickets
-from tickdown.tasks.catalogue import Catalog
 from tickdown.tasks.task import Task
-from tickdown.tasks.yaml_tree import Problem
 from tickdown.time.durations import duration_text, iso, parse_duration, parse_moment, took
 from tickdown.time.moments import when
 from tickdown.time.zones import get_zone, zone_name
 from tickdown.ui.views import (
     TASK_COLUMNS,
     Screen,
+    action_json,
+    action_words,
     command_lines,
     cut_off_words,
     duration_ms,
     hint_json,
     hint_words,
-    locked_words,
     next_text,
     probation_words,
     rejected_json,
@@ -51,17 +52,16 @@ from tickdown.ui.views import (
     text_block,
     ticket_json,
     transient_words,
-    usd,
 )
 
 FOLLOW_EVERY = 0.2
-RUNS_IN_SHOW = 5
 _LOST = "it could not be written, or is gone"  # every attempt begins one
 
 
 def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
+    opened = app.opened(now)
+    catalog, db = opened.catalog, opened.db
     views = [
         view
         for view in task_views(db, catalog, now, app.workspace.locks)
@@ -86,17 +86,14 @@ def list_tasks(app: App, screen: Screen, tag: str | None, state: str | None) -> 
 
 def history(app: App, screen: Screen, task_id: str | None, limit: int, status: str | None, since: str | None) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    if task_id is not None:
-        check_known(db, catalog, task_id)
-    found = runs.list_runs(db, task_id, status, _since(since, app, now), limit)
-    zones = {task.id.lower(): task.zone for task in catalog.tasks}
+    opened = app.opened(now)
+    found = runs.history(opened, task_id, limit, status, _since(since, app, now))
+    zones = {task.id.lower(): task.zone for task in opened.catalog.tasks}
     default = get_zone(app.settings.config.timezone)
     if screen.as_json:
-        screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found])
-    elif found:
-        dead = {run.run_id for run in cut_off(db).values()}
-        runs_table(screen, found, now, lambda run: zones.get(run.task_id.lower(), default), dead)
+        screen.json([run_json(run, zones.get(run.task_id.lower(), default)) for run in found.runs])
+    elif found.runs:
+        runs_table(screen, found.runs, now, lambda run: zones.get(run.task_id.lower(), default), found.cut_off)
     else:
         screen.line("no runs match" if task_id or status or since else "no runs yet")
     return Exit.OK
@@ -122,44 +119,50 @@ def _since(text: str | None, app: App, now: datetime) -> datetime | None:
 
 def show(app: App, screen: Screen, task_id: str) -> Exit:
     now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    task = find_task(db, catalog, task_id)
-    facts = facts_as_synced(db, catalog, now).get(task.id.lower())
-    facts = held_now(facts, app.workspace.locks) if facts is not None else None
-    view = task_view(task, facts, runs.last_run_of(db, task.id), now, cut_off(db))
-    recent = runs.list_runs(db, task.id, limit=RUNS_IN_SHOW)
-    tickets = list_tickets(db, task.id)
+    opened = app.opened(now)
+    task = find_task(opened.db, opened.catalog, task_id)
+    found = details(opened, task)
+    view, facts = found.view, found.facts
     if screen.as_json:
-        document = {**task_json(view), **_details_json(task, facts)}
-        document["runs"] = [_run_with_attempts(db, run, task.zone) for run in recent]
-        document["tickets"] = [ticket_json(row, task.zone) for row in tickets]
-        document["cut_off"] = view.cut_off is not None
-        document["warnings"] = [problem.at(task.path) for problem in _warnings(catalog, task)]
-        screen.json(document)
+        screen.json(_show_json(found))
         return Exit.OK
     rows = _facts_rows(view, facts, screen.redactor, now)
-    since = transient_since(db, view.last_run)
-    if since is not None and view.last_run is not None:
+    if found.transient_since is not None and view.last_run is not None:
         retry_at = facts.retry_at if facts is not None else None
-        words = transient_words(view.last_run, since, retry_at, now, task.zone, ends_here=not task.enabled)
-        rows.append(("failing", words))
+        since, ends_here = found.transient_since, not task.enabled
+        rows.append(("failing", transient_words(view.last_run, since, retry_at, now, task.zone, ends_here=ends_here)))
     for name, value in rows:
         for number, line in enumerate(value.split("\n")):
             screen.line(f"{name if number == 0 else '':<10} {line}")
-    for warning in _warnings(catalog, task):
+    for warning in found.warnings:
         screen.line(f"{'warning':<10} {one_line(replace(warning, warning=False).at(task.path))}")
-    for row in tickets:
-        opened = when(row.opened_at, now, task.zone)
-        screen.line(f"{'ticket':<10} {row.id}: {one_line(row.ticket.title)}, opened {opened}")
-    for comment in comments.unread_of(db, task.id):
+    for row in found.tickets:
+        opened_at = when(row.opened_at, now, task.zone)
+        screen.line(f"{'ticket':<10} {row.id}: {one_line(row.ticket.title)}, opened {opened_at}")
+    for comment in found.unread:
         screen.line(f"{'comment':<10} {one_line(comment.author)}: {one_line(comment.text)}")
-    if recent:
+    for number, taken in enumerate(found.actions):
+        screen.line(f"{'asked' if number == 0 else '':<10} {action_words(taken, now, task.zone)}")
+    if found.runs:
         screen.line()
         dead = {view.cut_off.run_id} if view.cut_off is not None else ()
-        runs_table(screen, recent, now, lambda run: task.zone, dead)
+        runs_table(screen, found.runs, now, lambda run: task.zone, dead)
     if view.last_run is not None:
-        _show_attempts(app, screen, db, view.last_run)
+        _show_attempts(app, screen, view.last_run, found.attempts[view.last_run.run_id])
     return Exit.OK
+
+
+def _show_json(found: Details) -> dict[str, Any]:
+    task, zone = found.view.task, found.view.task.zone
+    return {
+        **task_json(found.view),
+        **_details_json(task, found.facts),
+        "runs": [_run_with_attempts(run, found.attempts[run.run_id], zone) for run in found.runs],
+        "tickets": [ticket_json(row, zone) for row in found.tickets],
+        "cut_off": found.view.cut_off is not None,
+        "warnings": [problem.at(task.path) for problem in found.warnings],
+        "actions": [action_json(taken, zone) for taken in found.actions],
+    }
 
 
 def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: datetime) -> list[tuple[str, str]]:
@@ -231,12 +234,12 @@ def _bounds_rows(task: Task) -> list[tuple[str, str]]:
     return [(name, text) for name, text in (("after", after), ("bounds", ", ".join(bounds))) if text]
 
 
-def _show_attempts(app: App, screen: Screen, db: Database, run: Run) -> None:
+def _show_attempts(app: App, screen: Screen, run: Run, attempts: Sequence[Attempt]) -> None:
     found = run.log is not None and (app.workspace.root / run.log).is_file()
     missing = f"no log: {_LOST}" if run.attempts else "log -"
     screen.line()
     screen.line(f"last run   {run.run_id}, {f'log {run.log}' if found else missing}")
-    for one in runs.attempts_of(db, run.run_id):
+    for one in attempts:
         ended = f" exit {one.exit_code}" if one.exit_code is not None else ""
         ended = f" signal {one.signal}" if one.signal else ended
         told = one.note or one.error
@@ -284,24 +287,18 @@ def _probation_json(facts: Facts | None, zone: tzinfo) -> dict[str, Any] | None:
     return {"run_id": probation.run_id, "left": probation.left, "until": iso(probation.until, zone)}
 
 
-def _run_with_attempts(db: Database, run: Run, zone: tzinfo) -> dict[str, Any]:
+def _run_with_attempts(run: Run, attempts: Sequence[Attempt], zone: tzinfo) -> dict[str, Any]:
     return {
         **run_json(run, zone),
         "summary": run.summary,
         "result": run.usage.text,
-        "attempt_details": [_attempt_json(one, zone) for one in runs.attempts_of(db, run.run_id)],
+        "attempt_details": [_attempt_json(one, zone) for one in attempts],
     }
 
 
 def _attempt_json(attempt: Attempt, zone: tzinfo) -> dict[str, Any]:
-    names = ("number", "rung", "status", "started_at", "finished_at", "exit_code", "signal", "error_class", "error", "note",
-             "log_start", "log_end", "input_tokens", "output_tokens", "cost_usd", "session_id")  # fmt: skip
-    times = {name: iso(getattr(attempt, name), zone) for name in ("started_at", "finished_at")}
-    return {name: getattr(attempt, name) for name in names} | times
-
-
-def _warnings(catalog: Catalog, task: Task) -> list[Problem]:
-    return next((file.warnings for file in catalog.files if file.path == task.path), [])
+    times = {"started_at": iso(attempt.started_at, zone), "finished_at": iso(attempt.finished_at, zone)}
+    return as_dict(attempt) | times
 
 
 # --- costs -----------------------------------------------------------------------------------------------------
@@ -311,17 +308,13 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
     """What agents have cost, by day and task."""
     now, zone = datetime.now(UTC), get_zone(app.settings.config.timezone)
     start = _since(since, app, now) or now - timedelta(days=30)
-    context = app.context(app.database())
-    found = costs.by_task_and_day(context.db, start, zone)
-    total, today = sum(cost.cost_usd for cost in found), costs.spent(context.db, context.midnight(now))
-    limit = app.settings.config.budget_usd_per_day
+    found = runs.costs_since(app, start, now)
+    total, today, limit, over = found.total_usd, found.today_usd, found.limit_usd, found.over_budget
     if screen.as_json:
         document = {"since": iso(start, zone), "total_usd": total, "today_usd": today, "budget_usd_per_day": limit}
-        document["over_budget"] = sum(cost.over_budget for cost in found)
-        screen.json(document | {"costs": [as_dict(cost) for cost in found]})
+        screen.json(document | {"over_budget": over, "costs": [as_dict(cost) for cost in found.costs]})
         return Exit.OK
-    over = sum(cost.over_budget for cost in found)
-    if found:
+    if found.costs:
         screen.table(
             ("DAY", "TASK", "CALLS", "COST", "TOKENS IN", "TOKENS OUT", *(["OVER BUDGET"] if over else [])),
             [
@@ -334,7 +327,7 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
                     str(cost.output_tokens),
                     *([str(cost.over_budget) if cost.over_budget else "-"] if over else []),
                 ]
-                for cost in found
+                for cost in found.costs
             ],
         )
     of = f" of {usd(limit)}" if limit is not None else ""
@@ -347,40 +340,38 @@ def show_costs(app: App, screen: Screen, since: str | None) -> Exit:
 
 
 def logs(app: App, screen: Screen, name: str, follow: bool, raw: bool) -> Exit:
-    catalog, db = app.open(datetime.now(UTC))
-    run = find_run(db, catalog, name)
-    path = app.workspace.root / (run.log or "")
+    log = runs.run_log(app.opened(datetime.now(UTC)), name)
+    run = log.run
     if screen.as_json:
-        text = path.read_text(encoding="utf-8", errors="replace") if run.log and path.is_file() else ""
+        text = log.path.read_text(encoding="utf-8", errors="replace") if log.is_there else ""
         screen.json({**run_json(run, get_zone(app.settings.config.timezone)), "text": text})
         return Exit.OK
     waiting = follow and run.status is RunStatus.RUNNING
-    if not waiting and not (run.log and path.is_file()):
+    if not waiting and not log.is_there:
         told = (
             _LOST if run.attempts else "",
             run.reason or run.error or ("" if run.attempts else "nothing was started"),
         )
         raise TickdownError(f"run {run.run_id} ({run.status}) has no log: {'; '.join(filter(None, told))}")
-    _print_log(db, run, path, screen.redactor.stream(), follow, raw)
-    ended = runs.get_run(db, run.run_id) or run
+    _print_log(log, screen.redactor.stream(), follow, raw)
     if not screen.on_terminal:
         return Exit.OK
+    ended = log.run_now()
     error = f": {one_line(ended.error)}" if ended.error else ""
     print(f"--- {ended.status} in {took(duration_ms(ended))}{error}", file=sys.stderr)
     return Exit.OK
 
 
-def _print_log(db: Database, run: Run, path: Path, redacted: RedactedStream, follow: bool, raw: bool) -> None:
+def _print_log(log: RunLog, redacted: RedactedStream, follow: bool, raw: bool) -> None:
     """To the end; with `follow`, on until the run is over. A log that was cut to its limit meanwhile gets shorter:
     then go on from its new end. It may be older than a secret."""
     clean = PrintableStream()
     position = 0
     while True:
         # Asked before reading, so that what came between the last read and the end is not lost.
-        current = runs.get_run(db, run.run_id)
-        over = not follow or current is None or current.status is not RunStatus.RUNNING
+        over = not follow or log.is_over()
         try:
-            with path.open("rb") as file:
+            with log.path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 position = min(position, size)
                 file.seek(position)

@@ -18,7 +18,6 @@ from tickdown.context.app import App, reject_past_dates
 from tickdown.governor.governor import Plan
 from tickdown.processes.process import stop_writing_to
 from tickdown.run.decision import Decision
-from tickdown.store import outbox, runs
 from tickdown.store.database import DamagedDatabase, Database
 from tickdown.tick.tick import Report, Tick, dry_run
 from tickdown.time.durations import iso
@@ -96,19 +95,22 @@ def _leave_to_child(app: App) -> bool:
 def _show_report(app: App, screen: Screen, db: Database, report: Report) -> None:
     zone = get_zone(app.settings.config.timezone)
     if screen.as_json:
-        done = [run for run in (runs.get_run(db, run_id) for run_id in report.run_ids) if run is not None]
+        from tickdown.queries.runs import runs_by_id  # which cron never asks for
+
         screen.json({
             "started_at": iso(report.started_at, zone),
             "finished_at": iso(report.finished_at, zone),
             "due": report.due,
-            "runs": [run_json(run, zone) for run in done],
+            "runs": [run_json(run, zone) for run in runs_by_id(db, report.run_ids)],
             "deferred": report.deferred,
             "rejected": [file.path for file in report.rejected],
             "duplicates": report.duplicates,
         })  # fmt: skip
         return
     if report.duplicates:
-        told = outbox.told_since(db, AlertKind.DUPLICATES, report.started_at)
+        from tickdown.queries.alerts import told_since
+
+        told = told_since(db, AlertKind.DUPLICATES, report.started_at)
         by_stderr = app.settings.config.notify.destination(None) is None  # where the alert has the same lines
         for line in report.duplicates:
             complain(f"{printable(line)}; nothing runs until this is put right", aloud=told and not by_stderr)

@@ -2,66 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tickdown.alerts.messages import locked_words
 from tickdown.base.errors import Exit
 from tickdown.base.invocation import command_line
-from tickdown.base.model import (
-    CatchUp,
-    Comment,
-    Facts,
-    Hint,
-    HintKind,
-    MissReason,
-    Run,
-    RunStatus,
-    SkipReason,
-    TaskState,
-)
-from tickdown.base.records import record, replace
+from tickdown.base.model import CatchUp, Comment, DisabledReason, MissReason, Run, RunStatus, SkipReason, TaskState
 from tickdown.base.terminal import one_line
 from tickdown.comments.meaning import Action, Wish, understood
-from tickdown.comments.reading import reader_of
-from tickdown.context.app import App, facts_as_synced
-from tickdown.context.context import Context
+from tickdown.context.app import App
 from tickdown.failure.ladder import on_probation
-from tickdown.governor.governor import (
-    Candidate,
-    Forecast,
-    Plan,
-    back_off,
-    forecast,
-    is_over,
-    is_spent,
-    paused,
-    state_of,
-)
-from tickdown.processes.process import boot_id
+from tickdown.governor.governor import Candidate, Plan, back_off, is_over, is_spent, paused
 from tickdown.queries.find import find_task
-from tickdown.queries.tasks import TaskView, cut_off, task_view, transient_since
-from tickdown.run.decision import by_its_lock, decide
+from tickdown.queries.why import SlotsTaken, Story, Upstream, story_of
 from tickdown.schedule.blackout import Blackout, covering
 from tickdown.schedule.chains import not_accepted
 from tickdown.schedule.schedule import Interval
 from tickdown.schedule.wording import reading
-from tickdown.store import comments, runs, tasks
-from tickdown.store.tasks import Link
-from tickdown.tasks.catalogue import Catalog
-from tickdown.tasks.task import Task
 from tickdown.time.durations import iso, took
 from tickdown.time.moments import exactly, when
 from tickdown.time.zones import zone_name
 from tickdown.ui.views import (
     Screen,
+    action_json,
     action_word,
+    asker_words,
     comment_json,
     cut_off_words,
     duration_ms,
     hint_json,
     hint_words,
-    locked_words,
     next_text,
     off_words,
     probation_words,
@@ -70,72 +42,20 @@ from tickdown.ui.views import (
     transient_words,
 )
 
-DECISIONS_SHOWN = 8
-
-
-@record(frozen=True)
-class _Story:
-    """Everything that `why` tells, from one look at the store."""
-
-    now: datetime
-    task: Task
-    facts: Facts
-    view: TaskView
-    decisions: list[Run]  # oldest first
-    links: Sequence[Link]
-    awaited: Mapping[str, str]  # what keeps those it comes after from ending
-    plan: Plan
-    taken: str | None  # what has the slots that it needs
-    coming: Forecast
-    unread: Sequence[Comment]
-    wish: tuple[Comment, Wish] | None  # what the plain commands among them come to
-    is_wish_held: bool  # it asks for a run that the next tick can't start
-    reader: str | None  # the agent that reads the others
-    transient_since: datetime | None  # since when it fails with what passes by itself
-
 
 def why(app: App, screen: Screen, task_id: str) -> Exit:
-    now = datetime.now(UTC)
-    catalog, db = app.open(now)
-    task = find_task(db, catalog, task_id)
-    all_facts = facts_as_synced(db, catalog, now)
-    context = app.context(db)
-    facts = all_facts.get(task.id.lower()) or Facts(task.id, armed_at=now, boot_id=boot_id())
-    facts = by_its_lock(context, facts, now)
-    links = tasks.all_links(db).get(task.id.lower(), ())
-    unread = comments.unread_of(db, task.id)
-    reader = reader_of(context, task) if unread else None
-    last = runs.last_run_of(db, task.id)
-    wishes = understood(unread, task.zone, now)
-    obeyed = _as_obeyed(facts, wishes, now)
-    coming = forecast(now, task, obeyed, boot_id())
-    story = _Story(
-        now=now,
-        task=task,
-        facts=facts,
-        view=replace(task_view(task, facts, last, now, cut_off(db)), next_run=coming.next),
-        decisions=runs.list_runs(db, task.id, limit=DECISIONS_SHOWN)[::-1],
-        links=links,
-        awaited={link.upstream: _awaited_words(link.upstream, catalog, all_facts, now) for link in links},
-        plan=decide(context, task, facts, now).plan,
-        taken=_taken_words(context, catalog, task),
-        coming=coming,
-        unread=unread,
-        wish=_wish_of(wishes),
-        is_wish_held=obeyed is facts or not decide(context, task, obeyed, now).plan.starts,
-        reader=reader.name if reader is not None else None,
-        transient_since=transient_since(db, last),
-    )
+    opened = app.opened(datetime.now(UTC))
+    story = story_of(opened, find_task(opened.db, opened.catalog, task_id))
     if screen.as_json:
         screen.json(_story_json(story))
         return Exit.OK
     for line in _story_lines(story):
         screen.line(line)
-    say_duplicates(screen, catalog)
+    say_duplicates(screen, opened.catalog)
     return Exit.OK
 
 
-def _story_json(story: _Story) -> dict[str, Any]:
+def _story_json(story: Story) -> dict[str, Any]:
     task, facts, zone = story.task, story.facts, story.task.zone
     return {
         "task_id": task.id,
@@ -150,13 +70,14 @@ def _story_json(story: _Story) -> dict[str, Any]:
         "cut_off": story.view.cut_off is not None,
         "held_by": facts.held.by if facts.held is not None else None,
         "paused_until": iso(facts.paused_until, zone) if paused(story.now, facts) else None,
+        "paused_by": action_json(story.pause, zone) if story.pause is not None and _is_paused(story) else None,
         "failures": facts.failures,
         "transient_since": iso(story.transient_since, zone),
         "back_off": back_off(facts) if isinstance(task.schedule, Interval) else 1,
         "hints": [hint_json(hint, zone) for hint in facts.hints if hint.live(story.now)],
         "after": [
-            {"task_id": link.upstream, "wants": link.wants, "ended_at": iso(link.ended_at, zone),
-             "awaited": story.awaited[link.upstream] if link.ended_at is None else None} for link in story.links
+            {"task_id": one.task_id, "wants": one.wants, "ended_at": iso(one.ended_at, zone),
+             "awaited": _awaited_words(one, story.now) if one.ended_at is None else None} for one in story.upstreams
         ],
         "retry_at": iso(facts.retry_at, zone),
         "candidates": [
@@ -169,7 +90,7 @@ def _story_json(story: _Story) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _story_lines(story: _Story) -> Iterator[str]:
+def _story_lines(story: Story) -> Iterator[str]:
     task = story.task
 
     def labelled(label: str, lines: Iterable[str]) -> Iterator[str]:
@@ -191,7 +112,7 @@ def _story_lines(story: _Story) -> Iterator[str]:
         "hint", [hint_words(hint, task, story.now) for hint in story.facts.hints if hint.live(story.now)]
     )
     yield from labelled("comment", [_comment_words(comment, story) for comment in story.unread])
-    yield from labelled("after", [_link_words(link, story) for link in story.links])
+    yield from labelled("after", [_upstream_words(one, story) for one in story.upstreams])
     yield ""
     yield from labelled("could be", _candidate_lines(story))
     yield from labelled("next", [_next_words(story)])
@@ -221,7 +142,7 @@ _MISS_WORDS = {
 }
 
 
-def _decision_words(run: Run, story: _Story) -> str:
+def _decision_words(run: Run, story: Story) -> str:
     zone, now = story.task.zone, story.now
     at = when(run.started_at or run.scheduled_for or run.finished_at, now, zone)
     times = f" ×{run.count}" if run.count > 1 else ""
@@ -242,13 +163,13 @@ def _decision_words(run: Run, story: _Story) -> str:
     return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
 
 
-def _now_words(story: _Story) -> str:
+def _now_words(story: Story) -> str:
     task, facts, now, decided = story.task, story.facts, story.now, story.plan
     if story.view.cut_off is not None:
         return cut_off_words(story.view.cut_off)
     if not task.enabled or facts.closing is not None:
         reason = facts.closing or task.disabled_reason
-        return f"disabled{f' ({reason})' if reason else ''}: no tick starts it"
+        return f"disabled{f' ({reason})' if reason else ''}: no tick starts it{_by_whom(story)}"
     if is_over(task, facts) and not decided.starts:
         spent = is_spent(task, facts)
         return (
@@ -262,7 +183,7 @@ def _now_words(story: _Story) -> str:
     if facts.running:
         return f"it is running{held}"
     if paused(now, facts):
-        return f"paused, which ends {when(facts.paused_until, now, task.zone)}{held}"
+        return f"paused, which ends {when(facts.paused_until, now, task.zone)}{held}{_by_whom(story)}"
     if facts.held is not None:
         return f"{locked_words(facts.held, now, task.zone)}{held}"
     blackout = covering(task.blackout, now, task.zone)
@@ -273,7 +194,8 @@ def _now_words(story: _Story) -> str:
         has_waited = facts.deferred == start.at or any(one.at == start.at for one in facts.waiting)
         waited_for_a_slot = has_waited and last == SkipReason.AT_CAPACITY
         if story.taken is not None or waited_for_a_slot:
-            return f"due since {when(start.at, now, task.zone)}, and waits for {story.taken or 'a free slot'}{held}"
+            slot = _taken_words(story.taken) if story.taken is not None else "a free slot"
+            return f"due since {when(start.at, now, task.zone)}, and waits for {slot}{held}"
         if story.wish is not None and not story.wish[1].starts:
             return f"due, but {_asked(story.wish)}{held}"
         return f"due: the next tick starts it ({start.source}){held}"
@@ -290,17 +212,23 @@ def _now_words(story: _Story) -> str:
     return f"not due{dark}"
 
 
-def _taken_words(context: Context, catalog: Catalog, task: Task) -> str | None:
-    config = context.settings.config
-    held = [run for run in runs.running_runs(context.db) if run.heartbeat_at is not None]
-    running = [run.task_id for run in held if run.task_id.lower() != task.id.lower()]
-    limit = config.groups.get(task.group) if task.group else None
-    beside = [one for one in running if (other := catalog.get(one)) is not None and other.group == task.group]
-    if limit is not None and len(beside) >= limit:
-        return f"its group {task.group}, which is full: {', '.join(beside[:5])}"
-    if len(running) >= config.max_concurrent:
-        return f"a free slot: {len(running)} of {config.max_concurrent} (max_concurrent) run"
-    return None
+def _is_paused(story: Story) -> bool:
+    """For a time, or for good by somebody's word, not because it failed or is over."""
+    off = story.facts.closing or (story.task.disabled_reason if not story.task.enabled else None)
+    return off == DisabledReason.PAUSED or (off is None and story.task.enabled and paused(story.now, story.facts))
+
+
+def _by_whom(story: Story) -> str:
+    pause = story.pause
+    if pause is None or not _is_paused(story):
+        return ""
+    return f"; paused by {asker_words(pause.asker)} {when(pause.at, story.now, story.task.zone)}"
+
+
+def _taken_words(taken: SlotsTaken) -> str:
+    if taken.group is not None:
+        return f"its group {taken.group}, which is full: {', '.join(taken.by[:5])}"
+    return f"a free slot: {len(taken.by)} of {taken.limit} (max_concurrent) run"
 
 
 def _unrun_words(decided: Plan, catch_up: CatchUp) -> str:
@@ -315,7 +243,7 @@ def _unrun_words(decided: Plan, catch_up: CatchUp) -> str:
     return "; ".join(words) or "the others wait for their turn"
 
 
-def _failing_words(story: _Story) -> Iterator[str]:
+def _failing_words(story: Story) -> Iterator[str]:
     facts, zone = story.facts, story.task.zone
     if facts.failures:
         grows = isinstance(story.task.schedule, Interval) and not _is_off(story)
@@ -329,32 +257,29 @@ def _failing_words(story: _Story) -> Iterator[str]:
         yield f"to be tried again {when(facts.retry_at, story.now, zone)}"
 
 
-def _link_words(link: Link, story: _Story) -> str:
-    wanted = "" if link.wants == "success" else f" ({link.wants})"
-    if link.ended_at is None:
-        return f"{link.upstream}{wanted}: {story.awaited[link.upstream]}"
-    return f"{link.upstream}{wanted}: ended {when(link.ended_at, story.now, story.task.zone)}"
+def _upstream_words(one: Upstream, story: Story) -> str:
+    wanted = "" if one.wants == "success" else f" ({one.wants})"
+    if one.ended_at is None:
+        return f"{one.task_id}{wanted}: {_awaited_words(one, story.now)}"
+    return f"{one.task_id}{wanted}: ended {when(one.ended_at, story.now, story.task.zone)}"
 
 
-def _awaited_words(upstream: str, catalog: Catalog, facts: Mapping[str, Facts], now: datetime) -> str:
+def _awaited_words(one: Upstream, now: datetime) -> str:
     """Whether the end of another task can be expected."""
-    task, known = catalog.get(upstream), facts.get(upstream.lower())
-    if task is None:
-        broken = next((file for file in catalog.rejected if (file.task_id or "").lower() == upstream.lower()), None)
-        if broken is not None:
-            return f"its file is rejected: {command_line('validate', one_line(broken.path))}"
-        return not_accepted(upstream, catalog.nameless) if catalog.nameless else "there is no such task"
-    state = state_of(now, task, known)
-    if state is TaskState.RUNNING:
+    if one.task is None or one.state is None:
+        if one.rejected is not None:
+            return f"its file is rejected: {command_line('validate', one_line(one.rejected))}"
+        return not_accepted(one.task_id, one.nameless) if one.nameless else "there is no such task"
+    if one.state is TaskState.RUNNING:
         return "running, its end is awaited"
-    if state is TaskState.ACTIVE:
+    if one.state is TaskState.ACTIVE:
         return "still awaited"
-    if known is not None and paused(now, known) and known.paused_until is not None:
-        return f"paused until {exactly(known.paused_until, now, task.zone)}"
-    return state.value
+    if one.paused_until is not None:
+        return f"paused until {exactly(one.paused_until, now, one.task.zone)}"
+    return one.state.value
 
 
-def _candidate_lines(story: _Story) -> list[str]:
+def _candidate_lines(story: Story) -> list[str]:
     chosen = _chosen(story)
 
     def line(each: Candidate) -> str:
@@ -366,7 +291,7 @@ def _candidate_lines(story: _Story) -> list[str]:
     return [line(each) for each in story.coming.candidates]
 
 
-def _chosen(story: _Story) -> Candidate | None:
+def _chosen(story: Story) -> Candidate | None:
     """The candidate that the next run comes from; none where a pause or a limit has moved it, or it is due already."""
     coming = story.coming.next
     for each in story.coming.candidates:
@@ -375,11 +300,11 @@ def _chosen(story: _Story) -> Candidate | None:
     return None
 
 
-def _darkened(candidate: Candidate, story: _Story) -> Blackout | None:
+def _darkened(candidate: Candidate, story: Story) -> Blackout | None:
     return covering(story.task.blackout, candidate.at, story.task.zone)
 
 
-def _next_words(story: _Story) -> str:
+def _next_words(story: Story) -> str:
     words = next_text(story.view, story.now)
     if _is_off(story):
         return f"none: {_because(story)}"
@@ -390,30 +315,30 @@ def _next_words(story: _Story) -> str:
     return f"{words}, {story.coming.next.source}: {_because(story)}"
 
 
-def _lacks_agent(story: _Story) -> bool:
+def _lacks_agent(story: Story) -> bool:
     """As far as is known: that it is there again is noticed when there is something to start."""
     known = story.facts.missing_agent is not None and not story.plan.starts
     return known or story.plan.reason is SkipReason.MISSING_AGENT
 
 
-def _awaited_of_agent(story: _Story) -> str | None:
+def _awaited_of_agent(story: Story) -> str | None:
     """What must be so before its agent can start, and is not."""
     if _lacks_agent(story):
         return f"its agent {story.facts.missing_agent or story.task.agent} is installed"
     return "agents may spend money again" if story.plan.reason is SkipReason.BUDGET_EXCEEDED else None
 
 
-def _waits_for_its_agent(story: _Story) -> bool:
+def _waits_for_its_agent(story: Story) -> bool:
     """It is due, and nobody knows when it can start."""
     at = story.coming.next.at
     return at is not None and at <= story.now and _awaited_of_agent(story) is not None
 
 
-def _is_off(story: _Story) -> bool:
+def _is_off(story: Story) -> bool:
     return off_words(story.task, story.facts) is not None
 
 
-def _because(story: _Story) -> str:
+def _because(story: Story) -> str:
     if off := off_words(story.task, story.facts):
         return off
     because = story.coming.because
@@ -441,29 +366,12 @@ _ASKS = {
 }
 
 
-def _wish_of(wishes: Sequence[tuple[Comment, Wish]]) -> tuple[Comment, Wish] | None:
-    """The last one counts; a pause that is over already asks for nothing."""
-    return wishes[-1] if wishes and wishes[-1][1].reason.startswith("/") else None
-
-
-def _as_obeyed(facts: Facts, wishes: Sequence[tuple[Comment, Wish]], now: datetime) -> Facts:
-    """As the next tick makes them before it decides: what asks for a run is a hint then. Not while a run goes on, whose end
-    comes first, and not behind a /skip: both wait for the next run then."""
-    asked = _wish_of(wishes)
-    if asked is None or asked[1].action is not Action.RUN or facts.running:
-        return facts
-    if any(wish.action is Action.SKIP for _, wish in wishes):
-        return facts
-    hint = Hint(HintKind.ONE_SHOT, now, at=now, reason=asked[1].reason, author=asked[0].author)
-    return replace(facts, hints=(*(each for each in facts.hints if each.kind is not hint.kind), hint))
-
-
 def _asked(asked: tuple[Comment, Wish]) -> str:
     comment, wish = asked
     return f"a comment asks {_ASKS[wish.action]}: {one_line(comment.text)}"
 
 
-def _comment_words(comment: Comment, story: _Story) -> str:
+def _comment_words(comment: Comment, story: Story) -> str:
     said = f"{one_line(comment.author)}, {when(comment.at, story.now, story.task.zone)}: {one_line(comment.text)}"
     if understood([comment], story.task.zone, story.now):
         return said

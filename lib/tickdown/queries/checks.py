@@ -1,4 +1,4 @@
-"""`validate` and `doctor`."""
+"""What is wrong, and what to do about it: with the task files, and with the installation."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import re
 import shutil
 import stat
 import sys
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta, tzinfo
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 from tickdown.agents.calls import Agent, Format
+from tickdown.alerts.messages import locked_words
 from tickdown.attempt.command import CannotRun, Place, find_agent, working_folder
-from tickdown.base.errors import Exit, TickdownError
+from tickdown.base.errors import TickdownError
 from tickdown.base.invocation import command_line
 from tickdown.base.model import FAILURES, RunStatus, TicketKind
-from tickdown.base.records import as_dict, record
-from tickdown.base.terminal import one_line
+from tickdown.base.money import usd
+from tickdown.base.records import record
 from tickdown.context.app import App, reject_past_dates
 from tickdown.context.context import Context
 from tickdown.heal.guard import Surrounds, scope_of
@@ -37,7 +38,6 @@ from tickdown.tasks.task import Task
 from tickdown.tasks.yaml_tree import Problem
 from tickdown.time.durations import in_words
 from tickdown.time.zones import get_zone, zone_name
-from tickdown.ui.views import Screen, locked_words, usd
 from tickdown.workspace.folders import Workspace, fill, user_name
 
 CLOCK_NOTES_AHEAD = timedelta(days=366)
@@ -50,9 +50,21 @@ _NOT_ENTERED = Problem(1, "", "is a linked folder, which is not looked into; put
 # --- validate --------------------------------------------------------------------------------------------------
 
 
-def validate(app: App, screen: Screen, paths: list[str], settings_problems: list[str]) -> Exit:
-    """Every problem of every file, one line each. Warnings are shown too, but only errors count."""
-    now = datetime.now(UTC)
+@record(frozen=True)
+class Validation:
+    """Every problem of every file, by path and line. Warnings too, but only errors count."""
+
+    files: int
+    settings: Sequence[str]  # what is wrong with the configuration, line by line
+    problems: Sequence[tuple[str, Problem]]
+
+    @property
+    def errors(self) -> int:
+        return len(self.settings) + sum(not problem.warning for _, problem in self.problems)
+
+
+def validation(app: App, paths: Sequence[str], settings_problems: Sequence[str], now: datetime) -> Validation:
+    """Of the files and folders of these names; without any, of all tasks."""
     files, missing = _chosen_files(app, paths, now)
     catalog = Catalog(tuple(files))
     problems = [(file.path, problem) for file in files for problem in file.problems]
@@ -64,21 +76,7 @@ def validate(app: App, screen: Screen, paths: list[str], settings_problems: list
     problems += [(path, Problem(1, "", "no such file or folder")) for path in missing]
     problems += [(path, _NOT_ENTERED) for path in ([] if paths else _linked_folders(app.workspace))]
     problems.sort(key=lambda pair: (pair[0], pair[1].line))
-    errors = len(settings_problems) + sum(not problem.warning for _, problem in problems)
-    if screen.as_json:
-        screen.json({
-            "ok": errors == 0,
-            "files": len(files),
-            "settings": settings_problems,
-            "problems": [{"path": path} | as_dict(problem) for path, problem in problems],
-        })  # fmt: skip
-    for line in settings_problems:
-        screen.line(one_line(line, 1000))
-    for path, problem in problems:
-        screen.line(one_line(problem.at(path), 1000))
-    count = f"{len(files)} file" + ("s" if len(files) != 1 else "")
-    screen.line(f"{count}, no problems" if not errors else f"{count}, {errors} problem" + ("s" if errors != 1 else ""))
-    return Exit.FAILED if errors else Exit.OK
+    return Validation(len(files), settings_problems, problems)
 
 
 def _duplicates(catalog: Catalog) -> Iterator[tuple[str, Problem]]:
@@ -96,7 +94,7 @@ def _linked_folders(workspace: Workspace) -> list[str]:
     return [workspace.relative(path) for path in found if path.is_symlink()]
 
 
-def _chosen_files(app: App, paths: list[str], now: datetime) -> tuple[list[TaskFile], list[str]]:
+def _chosen_files(app: App, paths: Sequence[str], now: datetime) -> tuple[list[TaskFile], list[str]]:
     """The files to look at, and the names that are none. Those of the workspace are seen beside the others there, since
     `after` names other tasks."""
     known = app.settings.config.surroundings()
@@ -211,23 +209,8 @@ class Finding:
     note: bool = False  # worth knowing, but no problem of the installation
 
 
-def doctor(app: App, screen: Screen, settings_problems: list[str]) -> Exit:
-    """What is wrong with this installation, and what to do about it. Exit 1 if anything is."""
-    findings = [Finding("settings", False, line) for line in settings_problems]
-    findings += _findings(app, datetime.now(UTC))
-    sick = [finding for finding in findings if not finding.ok]
-    if screen.as_json:
-        checks = [{"name": finding.name, "ok": finding.ok, "message": finding.message} for finding in findings]
-        screen.json({"ok": not sick, "checks": checks})
-    for finding in findings:
-        verdict = "PROBLEM" if not finding.ok else "note" if finding.note else "ok"
-        screen.line(f"{verdict:<8} {finding.name:<12} {one_line(finding.message, 500)}")
-    well = "all well" if not any(finding.note for finding in findings) else "the installation is well; see the notes"
-    screen.line(well if not sick else f"{len(sick)} problem" + ("s" if len(sick) != 1 else ""))
-    return Exit.FAILED if sick else Exit.OK
-
-
-def _findings(app: App, now: datetime) -> Iterator[Finding]:
+def findings(app: App, now: datetime) -> Iterator[Finding]:
+    """What is wrong with this installation, what is well, and what is worth knowing."""
     yield Finding("python", sys.version_info >= (3, 11), f"Python {platform.python_version()}" + _older())
     yield _workspace(app.workspace)
     zone = get_zone(app.settings.config.timezone)
