@@ -165,6 +165,14 @@ class Execution:
     def is_ending(self) -> bool:
         return self.phase is Phase.OVER
 
+    @property
+    def slots_used(self) -> int:
+        return int(self.phase not in (Phase.OVER, Phase.DONE))
+
+    @property
+    def heartbeat_of(self) -> str | None:
+        return self.run_id if self.holds_slot else None
+
     # --- starting ----------------------------------------------------------------------------------------------
 
     def begin(self, rung: Rung, now: datetime, monotonic: float) -> None:
@@ -703,18 +711,21 @@ class Execution:
     def _finish(
         self, outcome: Outcome, now: datetime, how: Circumstances = USUAL, retry_at: datetime | None = None
     ) -> None:
-        """The run is over; the supervisor has its end recorded."""
+        """The run is over; whoever turns the loop puts that on record, together with other ends."""
         self._prove_heal(outcome, now)
         self._let_others_heal()
         self._transcript.end()
+        self._end = self._end_as(outcome, now, how, retry_at)
+        self.phase = Phase.OVER
+        self.wake_at = None
+
+    def _end_as(self, outcome: Outcome, now: datetime, how: Circumstances, retry_at: datetime | None) -> End:
         outcome = cleaned(outcome, self.redactor)
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
         # Masked again: cut off from its beginning, what was an escape sequence may be text.
         summary = self.redactor.text(outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed)
-        self._end = End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
-        self.phase = Phase.OVER
-        self.wake_at = None
+        return End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
 
     def record_end(self) -> None:
         """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
@@ -735,9 +746,8 @@ class Execution:
             if self._recorded:
                 self.end_is_recorded = True
                 return
-            self._finish(self._as_requested(end.outcome), end.at)
-            end = self._end
-            assert end is not None
+            # Somebody wants it to end as something else, or its task has a past that this end changes.
+            end = self._end = self._end_as(self._as_requested(end.outcome), end.at, USUAL, None)
         if not self.holds_slot and self.started_at is not None:
             runs.hold_slots(db.connection, [(self.run_id, self.started_at)])
         is_healed = self._healing is not None and self._healing.is_proven

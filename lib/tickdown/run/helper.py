@@ -59,10 +59,12 @@ class Helper:
     """A job of the supervisor, though not a run: waited for, and told when everything is to stop."""
 
     wake_at: float | None = None
+    is_ending = False
+    heartbeat_of: str | None = None
 
     def __init__(self, part: Part, work: Callable[[Part], HelpReport]) -> None:
         """Fork; `work` is done in the new process, which ends with it. What it returns is `did` here; None if it died."""
-        self.share = part.slots
+        self.slots_used = part.slots
         self._forked = Forked(lambda: _help(part, work))
         self.pid = self._forked.pid
         self.child: Child | None = Child.of(self.pid)

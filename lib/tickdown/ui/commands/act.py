@@ -15,22 +15,22 @@ from typing import Any, TextIO
 from tickdown.alerts.delivery import complain, deliver
 from tickdown.attempt.command import CannotRun, Place, prepare
 from tickdown.base.errors import Exit, TickdownError, explained
-from tickdown.base.model import AlertKind, Facts, Occurrence, Run, Rung, RunStatus, SkipReason, Source, TaskState
+from tickdown.base.model import AlertKind, Facts, Occurrence, Run, RunStatus, SkipReason, Source, TaskState
 from tickdown.base.records import replace
 from tickdown.base.terminal import PrintableStream, one_line, printable
 from tickdown.context.app import App, reject_past_dates, sync_catalog
 from tickdown.context.context import Context
 from tickdown.context.task_file import edit_file
-from tickdown.governor.governor import Plan, is_spent, state_of
+from tickdown.governor.governor import NOTHING, Plan, is_spent, state_of
 from tickdown.heal.policy import why_no_heal
-from tickdown.processes.lock import TaskLock, look_at, read_holder
+from tickdown.processes.lock import look_at, read_holder
 from tickdown.processes.process import is_alive, stop_writing_to
 from tickdown.processes.termination import Termination
 from tickdown.queries.find import find_task
 from tickdown.run.decision import Decision, hindrance
 from tickdown.run.execution import Execution
-from tickdown.run.queue import new_run
 from tickdown.run.recovery import recover
+from tickdown.run.slots import Slots
 from tickdown.run.supervisor import Supervisor
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import outbox, runs, tasks
@@ -210,13 +210,14 @@ def run(app: App, screen: Screen, task_id: str, heal: bool, key: str | None, is_
         earlier = runs.run_by_key(db, occurrence.key)
         if earlier is not None:
             return _already_done(db, screen, task, key, earlier)
-    execution = _begin(app, db, task, occurrence, Facts(task.id, armed_at=now), screen, now, heal=heal)
-    if execution is None:
+    asked = Decision(task, Facts(task.id, armed_at=now), NOTHING)
+    ended = _run_now(app, db, screen, asked, occurrence, may_heal=heal)
+    if ended is None:
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
             return _already_done(db, screen, task, key, earlier)
         raise _already_running(app, db, task)
-    return _to_its_end(app, db, screen, task, execution)
+    return ended
 
 
 def retry(app: App, screen: Screen, task_id: str) -> Exit:
@@ -241,41 +242,26 @@ def retry(app: App, screen: Screen, task_id: str) -> Exit:
     key = f"{task.id}@{failed.run_id}+retry:{runs.new_run_id(now)}"
     occurrence = Occurrence(task.id, at, Source.RETRY, key, now, follows=failed.run_id)
     anew = replace(facts, retries_used=0, transient_retries_used=0)  # a chain of its own begins
-    execution = _begin(app, db, task, occurrence, anew, screen, now)
-    if execution is None:
+    ended = _run_now(app, db, screen, Decision(task, anew, NOTHING), occurrence)
+    if ended is None:
         raise _already_running(app, db, task)
-    return _to_its_end(app, db, screen, task, execution)
+    return ended
 
 
-def _begin(
-    app: App, db: Database, task: Task, occurrence: Occurrence, facts: Facts, screen: Screen, now: datetime, *,
-    heal: bool = False,
-) -> Execution | None:  # fmt: skip
-    """Lock and claim, whatever the slots; None if somebody else was faster."""
-    context = app.context(db)
-    lock = TaskLock(app.workspace.locks, task.id)
-    if not lock.acquire(context.owner):
-        raise _already_running(app, db, task)
-    new = new_run(context, task, occurrence, now)
-    if runs.claim(db, new, facts, now, limit=None) is not runs.Claim.WON:
-        lock.release()
-        return None
-    echo = Echo(sys.stderr if screen.as_json else sys.stdout)
-    return Execution(
-        context, task, lock, new.run_id, occurrence.source, occurrence.at, new.trace_id, may_heal=heal, echo=echo
-    )
-
-
-def _to_its_end(app: App, db: Database, screen: Screen, task: Task, execution: Execution) -> Exit:
+def _run_now(
+    app: App, db: Database, screen: Screen, asked: Decision, occurrence: Occurrence, *, may_heal: bool = False
+) -> Exit | None:
+    """Run it to its end and say how it ended; None if somebody else runs it."""
+    context, task = app.context(db), asked.task
     before = tasks.facts(db, task.id)
-    with Supervisor(db, on_done=lambda job: None) as supervisor:
-        supervisor.on_trouble = app.context(db).tell_of_trouble
-        execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
-        supervisor.add(execution)
-        while supervisor.jobs:
-            supervisor.wait(None)
-    if isinstance(execution.echo, Echo):
-        execution.echo.flush()
+    echo = Echo(sys.stderr if screen.as_json else sys.stdout)
+    with Supervisor(context) as supervisor:
+        slots = Slots(context, supervisor, 1)
+        execution = slots.claim_by_hand(asked, occurrence, may_heal=may_heal, echo=echo)
+        if execution is None:
+            return None
+        slots.run_to_the_end()
+    echo.flush()
     deliver(app.workspace, db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     return _verdict(app, db, screen, task, execution, before, supervisor.received)
 
@@ -439,10 +425,10 @@ def stop(app: App, screen: Screen, task_id: str) -> Exit:
 
 
 def _take_over(context: Context, catalog: Catalog, run: Run) -> None:
-    with Supervisor(context.db, on_done=lambda job: None) as supervisor:
-        recover(context, catalog.get, datetime.now(UTC), time.monotonic(), supervisor.add, only=run.run_id)
-        while supervisor.jobs:
-            supervisor.wait(None)
+    with Supervisor(context) as supervisor:
+        for job in recover(context, catalog.get, datetime.now(UTC), time.monotonic(), only=run.run_id):
+            supervisor.add(job)
+        Slots(context, supervisor, 1).run_to_the_end()
 
 
 def _is_over(db: Database, run_id: str) -> bool:
