@@ -166,8 +166,8 @@ class History:
                 assert runs.write_off(self.db, facts, decided, "here", self.now)
             return True
         run_id, owner = runs.new_run_id(self.now), DEAD if killed else ALIVE
-        new = runs.NewRun(run_id, decided.starts[0], owner, "trace", "log")
-        claim = runs.claim(self.db, new, facts, self.now, limit=self.slots, plan=decided)
+        new = runs.NewRun(run_id, decided.starts[0], owner, "trace", "log", facts, decided, limit=self.slots)
+        claim = runs.claim(self.db, new, self.now)
         if claim is runs.Claim.AT_CAPACITY:
             return False
         assert claim is runs.Claim.WON, claim

@@ -13,10 +13,10 @@ from tickdown.store import heartbeat  # noqa: E402
 
 heartbeat.BUSY_SECONDS = 2.0
 
-from tickdown.run import queue  # noqa: E402
+from tickdown.run import slots  # noqa: E402
 
-queue.IS_QUICK = 3600.0
-queue.GIVE_BACK_AFTER = 5.0
+slots.IS_QUICK = 3600.0
+slots.GIVE_BACK_AFTER = 5.0
 
 import scheduler  # noqa: E402
 

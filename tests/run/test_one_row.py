@@ -133,12 +133,8 @@ def a_claim(
     run_id = runs.new_run_id(at)
     key = f"job@{at.isoformat()}"
     occurrence = Occurrence("job", at, source, key, at, apart=source is not Source.BASELINE_CRON)
-    new = runs.NewRun(run_id, occurrence, HERE, "trace", "log")
-    with db.transaction() as connection:
-        claim = runs.claim_in(
-            connection, runs.ActiveRuns(connection), new, facts_of(db), at, limit=5, plan=what, ahead=ahead
-        )
-    assert claim is runs.Claim.WON
+    new = runs.NewRun(run_id, occurrence, HERE, "trace", "log", facts_of(db), what, limit=5, ahead=ahead)
+    assert runs.claim(db, new, at) is runs.Claim.WON
     return run_id
 
 

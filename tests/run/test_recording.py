@@ -45,8 +45,10 @@ def with_a_run(path: Path, source: Source) -> Database:
         Owner("host", 1, 1, "boot"),
         "trace",
         "log",
+        facts,
+        limit=1,
     )
-    assert runs.claim(db, new, facts, NOW, limit=1) is runs.Claim.WON
+    assert runs.claim(db, new, NOW) is runs.Claim.WON
     return db
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from tickdown.context.context import Context
 from tickdown.failure.outcomes import Outcome
 from tickdown.run.execution import Execution, Phase
+from tickdown.run.slots import Slots
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.store.database import Database
 
@@ -51,31 +56,31 @@ def commits_of(db: Database) -> list[str]:
     return seen
 
 
-def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db: Database) -> None:
-    done: list[Job] = []
-    beside: list[tuple[int, bool]] = []
-    with Supervisor(db, done.append) as supervisor:
-        supervisor.with_ends = lambda ended: beside.append((len(ended), db.connection.in_transaction))
-        supervisor.jobs = [Ending(db, name) for name in "abc"]
+@contextmanager
+def loop_of(db: Database, *jobs: Job) -> Iterator[Slots]:
+    context = cast(Context, SimpleNamespace(db=db))
+    with Supervisor(context) as supervisor:
+        supervisor.jobs = list(jobs)
+        yield Slots(context, supervisor, len(jobs))
+
+
+def test_ends_that_come_together_share_one_commit(db: Database) -> None:
+    with loop_of(db, *(Ending(db, name) for name in "abc")) as slots:
         commits = commits_of(db)
-        supervisor.wait(0)
-    assert recorded(db) == ["a", "b", "c"] and len(done) == 3
-    assert len(commits) == 1 and beside == [(3, True)]
+        assert len(slots.turn(0)) == 3
+    assert recorded(db) == ["a", "b", "c"]
+    assert len(commits) == 1
 
 
 def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_nothing(db: Database) -> None:
     trouble = ValueError("a bug")
     jobs = [Ending(db, "a"), Ending(db, "b", trouble), Ending(db, "c")]
-    done: list[Job] = []
-    beside: list[int] = []
-    with Supervisor(db, done.append) as supervisor:
-        supervisor.with_ends = lambda ended: beside.append(len(ended))
-        supervisor.jobs = list(jobs)
-        supervisor.wait(0)
+    with loop_of(db, *jobs) as slots:
+        assert slots.turn(0) == jobs
     assert recorded(db) == ["a", "c"]
     assert [job.failed_with for job in jobs] == [None, trouble, None]
     assert [job.end_is_recorded for job in jobs] == [True, False, True]
-    assert beside == [0] and not db.connection.in_transaction
+    assert not db.connection.in_transaction
 
 
 class EndingBadly(Execution):
@@ -97,7 +102,6 @@ class EndingBadly(Execution):
 
 def test_a_bug_after_the_end_of_its_processes_ends_a_run_and_does_not_keep_it_waiting(db: Database) -> None:
     job = EndingBadly()
-    with Supervisor(db, lambda job: None) as supervisor:
-        supervisor.jobs = [job]
-        supervisor.wait(0)
+    with loop_of(db, job) as slots:
+        slots.turn(0)
     assert job.ended_with is not None and job.ended_with.error == "a bug: ValueError: unheard of"

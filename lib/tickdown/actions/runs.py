@@ -14,11 +14,11 @@ from tickdown.base.errors import Exit, TickdownError
 from tickdown.base.invocation import command_line
 from tickdown.base.model import (
     ActionName,
+    ActionTaken,
     Asker,
     Facts,
     Occurrence,
     Run,
-    Rung,
     RunStatus,
     SkipReason,
     Source,
@@ -28,16 +28,15 @@ from tickdown.base.records import record, replace
 from tickdown.context.app import Opened
 from tickdown.context.task_file import edit_file
 from tickdown.failure.outcomes import Outcome
-from tickdown.governor.governor import is_spent, state_of
+from tickdown.governor.governor import NOTHING, is_spent, state_of
 from tickdown.heal.policy import why_no_heal
-from tickdown.processes.lock import TaskLock, look_at, read_holder
+from tickdown.processes.lock import look_at, read_holder
 from tickdown.processes.process import is_alive
 from tickdown.processes.termination import Termination
 from tickdown.queries.find import find_task
-from tickdown.run.decision import hindrance
-from tickdown.run.execution import Execution
-from tickdown.run.queue import new_run
+from tickdown.run.decision import Decision, hindrance
 from tickdown.run.recovery import recover
+from tickdown.run.slots import Slots
 from tickdown.run.supervisor import Supervisor
 from tickdown.schedule.schedule import OneShot
 from tickdown.store import runs, tasks
@@ -95,13 +94,14 @@ def run(
         earlier = runs.run_by_key(db, occurrence.key)
         if earlier is not None:
             return _already_done(db, task, earlier)
-    execution = _begin(opened, asker, task, occurrence, Facts(task.id, armed_at=now), watcher, heal=heal)
-    if execution is None:
+    asked = Decision(task, Facts(task.id, armed_at=now), NOTHING)
+    ended = _run_now(opened, asker, asked, occurrence, watcher, heal=heal)
+    if ended is None:
         earlier = runs.run_by_key(db, occurrence.key)
         if key is not None and earlier is not None:  # somebody was faster with the same key
             return _already_done(db, task, earlier)
         raise _already_running(opened, task)
-    return _to_its_end(opened, task, execution, watcher)
+    return ended
 
 
 def retry(opened: Opened, asker: Asker, task: Task, watcher: Watcher) -> Ended:
@@ -124,60 +124,28 @@ def retry(opened: Opened, asker: Asker, task: Task, watcher: Watcher) -> Ended:
     key = f"{task.id}@{failed.run_id}+retry:{runs.new_run_id(now)}"
     occurrence = Occurrence(task.id, at, Source.RETRY, key, now, follows=failed.run_id)
     anew = replace(facts, retries_used=0, transient_retries_used=0)  # a chain of its own begins
-    execution = _begin(opened, asker, task, occurrence, anew, watcher)
-    if execution is None:
+    ended = _run_now(opened, asker, Decision(task, anew, NOTHING), occurrence, watcher)
+    if ended is None:
         raise _already_running(opened, task)
-    return _to_its_end(opened, task, execution, watcher)
+    return ended
 
 
-def _begin(
-    opened: Opened,
-    asker: Asker,
-    task: Task,
-    occurrence: Occurrence,
-    facts: Facts,
-    watcher: Watcher,
-    *,
-    heal: bool = False,
-) -> Execution | None:
-    """Lock and claim, whatever the slots; None if somebody else was faster."""
-    context, db, now = opened.context, opened.db, opened.now
-    lock = TaskLock(context.workspace.locks, task.id)
-    if not lock.acquire(context.owner):
-        raise _already_running(opened, task)
-    new = new_run(context, task, occurrence, now)
+def _run_now(
+    opened: Opened, asker: Asker, asked: Decision, occurrence: Occurrence, watcher: Watcher, *, heal: bool = False
+) -> Ended | None:
+    """Run it to its end; None if somebody else runs it."""
+    app, db, context, task = opened.app, opened.db, opened.context, asked.task
+    before = tasks.facts(db, task.id)
     action = ActionName.RETRY if occurrence.source is Source.RETRY else ActionName.RUN
     detail = f"of run {occurrence.follows}" if occurrence.follows else ""
-    with db.transaction() as connection:
-        won = runs.claim(db, new, facts, now, limit=None) is runs.Claim.WON
-        if won:
-            record_action(connection, opened, asker, action, task.id, new.run_id, detail)
-    if not won:
-        lock.release()
-        return None
-    log_action(context.log, f"{action}_asked", asker, task_id=task.id, run_id=new.run_id, trace_id=new.trace_id)
-    return Execution(
-        context,
-        task,
-        lock,
-        new.lease,
-        occurrence.source,
-        occurrence.at,
-        new.trace_id,
-        may_heal=heal,
-        echo=watcher.output,
-    )
-
-
-def _to_its_end(opened: Opened, task: Task, execution: Execution, watcher: Watcher) -> Ended:
-    app, db = opened.app, opened.db
-    before = tasks.facts(db, task.id)
-    with Supervisor(db, on_done=lambda job: None) as supervisor:
-        supervisor.on_trouble = opened.context.tell_of_trouble
-        execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
-        supervisor.add(execution)
-        while supervisor.jobs:
-            supervisor.wait(None)
+    taken = ActionTaken(opened.now, action, asker, task.id, detail=detail)
+    with Supervisor(context) as supervisor:
+        slots = Slots(context, supervisor, 1)
+        execution = slots.claim_by_hand(asked, occurrence, taken, may_heal=heal, echo=watcher.output)
+        if execution is None:
+            return None
+        log_action(context.log, f"{action}_asked", asker, task_id=task.id, run_id=execution.run_id)
+        slots.run_to_the_end()
     watcher.end()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
     ended = runs.get_run(db, execution.run_id)
@@ -257,11 +225,11 @@ def stop(opened: Opened, asker: Asker, task_id: str) -> Run:
 
 
 def _take_over(opened: Opened, run: Run) -> None:
-    with Supervisor(opened.db, on_done=lambda job: None) as supervisor:
-        find, now = opened.catalog.get, datetime.now(UTC)
-        recover(opened.context, find, now, time.monotonic(), supervisor.add, only=run.run_id)
-        while supervisor.jobs:
-            supervisor.wait(None)
+    context = opened.context
+    with Supervisor(context) as supervisor:
+        for job in recover(context, opened.catalog.get, datetime.now(UTC), time.monotonic(), only=run.run_id):
+            supervisor.add(job)
+        Slots(context, supervisor, 1).run_to_the_end()
 
 
 def _is_over(db: Database, run_id: str) -> bool:

@@ -28,18 +28,16 @@ class Decision:
     task: Task
     facts: Facts
     plan: Plan
+    hindered: SkipReason | None = None  # what keeps its agent from starting
 
 
 def decide(context: Context, task: Task, facts: Facts, now: datetime) -> Decision:
-    return explained(context, Decision(task, facts, plan(now, task, facts, boot_id(), hindrance(context, task, now))))
-
-
-def explained(context: Context, decision: Decision) -> Decision:
-    """With the reason for what was missed. Only then is it looked up what is known of the time."""
-    what = decision.plan
+    """What is to be done about a task now. Why something was missed is looked up only if something was."""
+    hindered = hindrance(context, task, now)
+    what = plan(now, task, facts, boot_id(), hindered)
     if what.beside is not None and lacks_reasons(what.beside):
-        what = replace(what, beside=_explained(context, decision.task, what.beside))
-    return replace(decision, plan=_explained(context, decision.task, what) if lacks_reasons(what) else what)
+        what = replace(what, beside=_explained(context, task, what.beside))
+    return Decision(task, facts, _explained(context, task, what) if lacks_reasons(what) else what, hindered)
 
 
 def _explained(context: Context, task: Task, what: Plan) -> Plan:
@@ -47,7 +45,7 @@ def _explained(context: Context, task: Task, what: Plan) -> Plan:
 
 
 def decide_again(context: Context, task: Task, now: datetime) -> Decision | None:
-    """From the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
+    """The same, from the file and the facts as they are now: meanwhile it may have been edited, paused or removed."""
     edited = reread(task, context.workspace, context.settings.config.surroundings())
     facts = tasks.facts(context.db, task.id)
     return decide(context, edited, facts, now) if edited is not None and facts is not None else None

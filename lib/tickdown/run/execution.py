@@ -168,9 +168,13 @@ class Execution:
         return self.phase is Phase.OVER
 
     @property
-    def renews_lease(self) -> bool:
-        """Not what waits for its slot, and not yet what is being taken over."""
-        return self.holds_slot and self._takeover_of is None and not self._is_lost
+    def slots_used(self) -> int:
+        return int(self.phase not in (Phase.OVER, Phase.DONE))
+
+    @property
+    def renewed_lease(self) -> Lease | None:
+        """None for what waits for its slot, and for what is being taken over."""
+        return self.lease if self.holds_slot and self._takeover_of is None and not self._is_lost else None
 
     # --- starting ----------------------------------------------------------------------------------------------
 
@@ -728,18 +732,21 @@ class Execution:
     def _finish(
         self, outcome: Outcome, now: datetime, how: Circumstances = USUAL, retry_at: datetime | None = None
     ) -> None:
-        """The run is over; the supervisor has its end recorded."""
+        """The run is over; whoever turns the loop puts that on record, together with other ends."""
         self._prove_heal(outcome, now)
         self._let_others_heal()
         self._transcript.end()
+        self._end = self._end_as(outcome, now, how, retry_at)
+        self.phase = Phase.OVER
+        self.wake_at = None
+
+    def _end_as(self, outcome: Outcome, now: datetime, how: Circumstances, retry_at: datetime | None) -> End:
         outcome = cleaned(outcome, self.redactor)
         # What the task printed, even if the last word was a healer's.
         printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
         # Masked again: cut off from its beginning, what was an escape sequence may be text.
         summary = self.redactor.text(outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed)
-        self._end = End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
-        self.phase = Phase.OVER
-        self.wake_at = None
+        return End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
 
     def record_end(self) -> None:
         """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
@@ -759,9 +766,8 @@ class Execution:
             )
             if self.end_is_recorded:
                 return
-            self._finish(self._as_requested(end.outcome), end.at)
-            end = self._end
-            assert end is not None
+            # Somebody wants it to end as something else, or its task has a past that this end changes.
+            end = self._end = self._end_as(self._as_requested(end.outcome), end.at, USUAL, None)
         if not self.holds_slot and self.started_at is not None:
             runs.hold_slots(db.connection, [(self.lease, self.started_at)])
         is_healed = self._healing is not None and self._healing.is_proven

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Callable
 from datetime import datetime
 
-from tickdown.base.model import Facts
+from tickdown.base.model import Facts, Lease
 from tickdown.base.records import record, replace
 from tickdown.context.context import Context
 from tickdown.processes.process import Child, Forked, adopt_orphans, may_fork, processors, this_process
@@ -55,10 +55,12 @@ class Helper:
     """A job of the supervisor, though not a run: waited for, and told when everything is to stop."""
 
     wake_at: float | None = None
+    is_ending = False
+    renewed_lease: Lease | None = None
 
     def __init__(self, part: Part, work: Callable[[Part], HelpReport]) -> None:
         """Fork; `work` is done in the new process, which ends with it. What it returns is `did` here; None if it died."""
-        self.share = part.slots
+        self.slots_used = part.slots
         self._forked = Forked(lambda: _help(part, work))
         self.pid = self._forked.pid
         self.child: Child | None = Child.of(self.pid)

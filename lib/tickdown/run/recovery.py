@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 from tickdown.alerts import messages
 from tickdown.base.errors import TickdownError
-from tickdown.base.model import ErrorClass, Run, Rung, RunStatus, Source
+from tickdown.base.model import ErrorClass, Lease, Run, Rung, RunStatus, Source
 from tickdown.base.records import replace
 from tickdown.comments.meaning import permitted
 from tickdown.context.context import Context
@@ -36,11 +36,10 @@ def recover(
     find: Callable[[str], Task | None],
     now: datetime,
     monotonic: float,
-    add: Callable[[Job], None],
     only: str | None = None,
-) -> None:
+) -> Iterator[Job]:
     """Look at every run that says it is running on this host, or under a name that nobody answers to any more (a
-    machine can be renamed, a container made anew). `only` this run."""
+    machine can be renamed, a container made anew), and give what takes them over. `only` this run."""
     for run in runs.running_runs(context.db):
         if only is not None and run.run_id != only:
             continue
@@ -54,12 +53,15 @@ def recover(
             holder = None
         if not is_alive(run.owner):
             try:
-                _take_over_orphan(context, task, run, holder, now, monotonic, add)
+                execution = _take_over_orphan(context, task, run, holder, now, monotonic)
             except TickdownError as error:  # its lock can't be opened: this run waits, the others don't
                 _report_stuck(context, task, error, now)
+                continue
+            if execution is not None:
+                yield execution
         elif holder is not None and monotonic > holder.deadline_monotonic + STALE_AFTER:
             context.log.warning("owner_hangs", task_id=run.task_id, run_id=run.run_id, pid=run.owner.pid)
-            add(HungRun(context, task, run, holder, monotonic))
+            yield HungRun(context, task, run, holder, monotonic)
 
 
 def dead_runs(db: Database) -> list[Run]:
@@ -99,27 +101,26 @@ def _take_over_orphan(
     holder: Holder | None,
     now: datetime,
     monotonic: float,
-    add: Callable[[Job], None],
-) -> None:
+) -> Execution | None:
     lock = TaskLock(context.workspace.locks, run.task_id)
     if not lock.acquire():
         _tell_of_stranger(context, task, run, now)
-        return
+        return None
     current = runs.get_run(context.db, run.run_id)
     if current is None or current.status is not RunStatus.RUNNING or current.owner != run.owner:
         lock.release()
-        return
+        return None
     assert run.owner is not None
     died = f"its supervisor (pid {run.owner.pid}) died"
     if run.owner.boot_id != boot_id():
         died = "the machine was restarted" if run.host == host_name() else f"its host {run.host} went away"
     if run.heartbeat_at is None and holder is None and _give_back(context, run):
         lock.release()
-        return
+        return None
     execution = _execution(context, task, lock, run)
     execution.holds_slot = run.heartbeat_at is not None
     execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
-    add(execution)
+    return execution
 
 
 def _tell_of_stranger(context: Context, task: Task, run: Run, now: datetime) -> None:
@@ -156,6 +157,10 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
 class HungRun:
     """A run far past its deadline whose supervisor lives but does nothing. Its processes are ended first; if the lock
     is still held then, the supervisor too; then the run is recorded as killed."""
+
+    is_ending = False
+    slots_used = 1
+    renewed_lease: Lease | None = None
 
     def __init__(self, context: Context, task: Task, run: Run, holder: Holder, monotonic: float) -> None:
         self.context, self.task, self.run = context, task, run

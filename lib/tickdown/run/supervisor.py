@@ -1,4 +1,7 @@
-"""Many executions side by side in one thread: waits for output, exits, moments and signals, and passes them on."""
+"""Many jobs side by side in one thread: waits for output, exits, moments and signals, and passes each to the job it is for.
+
+It knows nothing of what jobs are about. What has ended is put on record by `run/slots`, which turns the loop.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from datetime import UTC, datetime
 from types import FrameType, TracebackType
 from typing import ParamSpec, Protocol, Self
 
+from tickdown.base.model import Lease
+from tickdown.context.context import Context
 from tickdown.processes.process import Child
 from tickdown.processes.termination import keep_spare, reap_adopted
-from tickdown.run.execution import Execution
 from tickdown.store import runs
-from tickdown.store.database import Database
 from tickdown.store.errors import Damaged, LostLease, StoreError, Unusable
 
 P = ParamSpec("P")
@@ -26,19 +29,23 @@ TRY_AGAIN_AFTER = 1.0
 TRY_UNTIL = 60.0
 # Those that end within this time are recorded, and others started in their places, together.
 GATHER = 0.002
-# How long an end that nobody waits for may be kept, to be recorded with others.
-KEEP_ENDS = 0.1
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Job(Protocol):
-    """What the supervisor can drive: an execution, or the taking over of a hung one."""
+    """What the supervisor can drive: a run, the taking over of a hung one, a helper."""
 
     child: Child | None
     wake_at: float | None
 
     @property
     def done(self) -> bool: ...
+    @property
+    def is_ending(self) -> bool: ...  # it waits for nothing but that its end is put on record
+    @property
+    def slots_used(self) -> int: ...
+    @property
+    def renewed_lease(self) -> Lease | None: ...  # of the run whose heartbeat is to be renewed
     def on_output(self) -> None: ...
     def on_exit(self, now: datetime, monotonic: float) -> None: ...
     def on_time(self, now: datetime, monotonic: float) -> None: ...
@@ -50,19 +57,12 @@ class Job(Protocol):
 
 
 class Supervisor:
-    def __init__(self, db: Database, on_done: Callable[[Job], None], *, told_twice: bool = False) -> None:
+    def __init__(self, context: Context, *, told_twice: bool = False) -> None:
         """A process that is `told_twice` gets each signal from whoever sends it to everybody, and from the process that made
         it."""
+        self.context, self.db = context, context.db
         self._told_twice, self._first_signal_at = told_twice, 0.0
-        self.db, self.on_done = db, on_done
-        # In the transaction that records these ends: what this writes shares their commit.
-        self.with_ends: Callable[[list[Execution]], None] = lambda ended: None
-        self.with_ends_over: Callable[[bool], None] = lambda recorded: None  # that transaction
-        self.may_keep_ends: Callable[[], bool] = lambda: False  # the places of who ended are taken without their record
-        self._keep_ends_until: float | None = None
-        self.is_awaited: Callable[[], bool] = lambda: False  # whether somebody waits for the place of who ends
         self.trouble: StoreError | None = None  # the first that the database made
-        self.on_trouble: Callable[[StoreError], None] = lambda error: None
         self.try_again_at = 0.0
         self.jobs: list[Job] = []
         self.received: signal.Signals | None = None
@@ -107,27 +107,19 @@ class Supervisor:
         return self.received is None and self.trouble is None
 
     def add(self, job: Job) -> None:
-        if job.done:
-            self.on_done(job)
-        else:
-            self.jobs.append(job)
+        self.jobs.append(job)
 
-    def wait(self, until: float | None) -> None:
-        """Sleep until something happens, or until a moment of the monotonic clock, and let the jobs react."""
-        self._obey_signals()
-        if not self._record_ends():  # some end before they have begun
-            self._react(until)
-            self._record_ends()
-        finished = [job for job in self.jobs if job.done]
-        self.jobs = [job for job in self.jobs if not job.done]
-        for job in finished:
-            try:
-                self.on_done(job)
-            except StoreError as error:  # what follows this one is for a later tick
-                self.put_up_with(error)
+    def take_done(self) -> list[Job]:
+        """The jobs that are over; they are not looked after any more."""
+        done = [job for job in self.jobs if job.done]
+        if done:
+            self.jobs = [job for job in self.jobs if not job.done]
+        return done
 
-    def _react(self, until: float | None) -> None:
-        if self.is_awaited():
+    def wait(self, until: float | None, *, gather: bool = False) -> None:
+        """Sleep until something happens, or until a moment of the monotonic clock, and let the jobs react. `gather`: a moment
+        longer, so that more of them have ended."""
+        if gather:
             select.select([], [], [], GATHER)  # `time.sleep` waits for a moment, and fails if a faked clock is past it
         found = self._poll(until)
         now, monotonic = datetime.now(UTC), time.monotonic()  # what happened meanwhile happened at the same time
@@ -137,48 +129,12 @@ class Supervisor:
                     self.contained(job, job.on_exit, now, monotonic)
                 elif job.child.open_outputs:
                     self.contained(job, job.on_output)
-        self._obey_signals()
+        self.obey_signals()
         monotonic = time.monotonic()
         for job in self.jobs:
             if job.wake_at is not None and job.wake_at <= monotonic and not job.done:
                 self.contained(job, job.on_time, datetime.now(UTC), time.monotonic())
         self._heartbeat(monotonic)
-
-    def _record_ends(self) -> bool:
-        """Runs that end at the same time share one commit, and so one wait for the disk. One that can't be recorded does
-        not keep the others from it."""
-        ending = [job for job in self.jobs if isinstance(job, Execution) and job.is_ending]
-        if not ending or time.monotonic() < self.try_again_at or self._keeps_ends():
-            return False
-        self._keep_ends_until = None
-        try:
-            if not self._record_together(ending):
-                with self.db.transaction():
-                    self.with_ends([])
-                for job in ending:
-                    self.contained(job, self._record_alone, job)
-        except StoreError as error:
-            for job in ending:
-                job.end_is_recorded = False
-            self.with_ends_over(False)
-            self.put_up_with(error)
-            for job in ending:
-                self._let_wait(job, error)
-            return False
-        self.with_ends_over(True)
-        for job in ending:
-            if job.end_is_recorded:
-                self.contained(job, job.let_go)
-        return True
-
-    def _keeps_ends(self) -> bool:
-        """Fewer commits cost less: what has ended may be recorded when there is more of it, or after a moment."""
-        if not (self.may_start and self.may_keep_ends()):
-            return False
-        now = time.monotonic()
-        if self._keep_ends_until is None:
-            self._keep_ends_until = now + KEEP_ENDS
-        return now < self._keep_ends_until
 
     def put_up_with(self, error: StoreError) -> None:
         """A database that can't be written for a while costs no run. How one ended is known only here, so it is kept and
@@ -189,40 +145,17 @@ class Supervisor:
             self.stopping and time.monotonic() > self._first_signal_at + TRY_UNTIL
         ):
             raise error
-        self.try_again_at, self._keep_ends_until = time.monotonic() + TRY_AGAIN_AFTER, None
+        self.try_again_at = time.monotonic() + TRY_AGAIN_AFTER
         if self.trouble is None:
             self.trouble = error
             self.db.wait_no_longer_than(TRY_AGAIN_AFTER)  # the tasks are to be looked after meanwhile
-            self.on_trouble(error)
+            self.context.tell_of_trouble(error)
 
-    def _let_wait(self, job: Job, error: StoreError) -> None:
+    def let_wait(self, job: Job, error: StoreError) -> None:
         if isinstance(error, Damaged):
             job.give_up(error)
         else:
             job.put_off(self.try_again_at)
-
-    def _record_together(self, ending: list[Execution]) -> bool:
-        """False if one of them can't be recorded; then nothing is."""
-        with self.db.transaction() as connection:
-            for job in ending:
-                try:
-                    job.record_end()
-                except StoreError:
-                    raise
-                except Exception:
-                    connection.rollback()
-                    return False
-            self.with_ends(ending)
-        return True
-
-    def _record_alone(self, job: Execution) -> None:
-        job.end_is_recorded = False  # that was taken back
-        try:
-            with self.db.transaction():
-                job.record_end()
-        except StoreError:
-            job.end_is_recorded = False
-            raise
 
     def contained(self, job: Job, reaction: Callable[P, None], *arguments: P.args, **named: P.kwargs) -> None:
         """One run's trouble never stops the others; only the database is everybody's."""
@@ -232,7 +165,7 @@ class Supervisor:
             job.lose(time.monotonic())
         except StoreError as error:
             self.put_up_with(error)
-            self._let_wait(job, error)
+            self.let_wait(job, error)
         except Exception as error:
             try:
                 job.fail(error, datetime.now(UTC), time.monotonic())
@@ -240,7 +173,7 @@ class Supervisor:
                 job.lose(time.monotonic())
             except StoreError as trouble:
                 self.put_up_with(trouble)
-                self._let_wait(job, trouble)
+                self.let_wait(job, trouble)
             except Exception as again:
                 job.fail(again, datetime.now(UTC), time.monotonic())
 
@@ -257,8 +190,9 @@ class Supervisor:
         for descriptor in sources:
             poller.register(descriptor, select.POLLIN)
         moments = [self._next_heartbeat, *(job.wake_at for job in self.jobs if job.wake_at is not None)]
-        moments += [moment for moment in (until, self._keep_ends_until) if moment is not None]
-        if self.trouble is not None and any(isinstance(job, Execution) and job.is_ending for job in self.jobs):
+        if until is not None:
+            moments.append(until)
+        if self.trouble is not None and any(job.is_ending for job in self.jobs):
             moments.append(self.try_again_at)
         wait = max(0.0, min(moments) - time.monotonic())
         ready = [descriptor for descriptor, _ in poller.poll(wait * 1000 + 1 if wait else 0)]
@@ -271,7 +205,7 @@ class Supervisor:
         found = [sources[descriptor] for descriptor in ready if descriptor in sources]
         return sorted(found, key=lambda pair: pair[1] == "exit")
 
-    def _obey_signals(self) -> None:
+    def obey_signals(self) -> None:
         if self._signals_handled == self._signals_seen or self.received is None:
             return
         self._signals_handled = self._signals_seen
@@ -291,7 +225,7 @@ class Supervisor:
             return
         self._next_heartbeat = monotonic + HEARTBEAT_EVERY
         reap_adopted()
-        mine = {job.lease: job for job in self.jobs if isinstance(job, Execution) and job.renews_lease}
+        mine = {lease: job for job in self.jobs if (lease := job.renewed_lease) is not None}
         if mine:
             try:
                 for lease in runs.renew_heartbeats(self.db, list(mine), datetime.now(UTC)):

@@ -15,6 +15,7 @@ from enum import Enum, auto
 from tickdown.base.model import (
     FAILURES,
     NO_USAGE,
+    ActionTaken,
     Alert,
     Attempt,
     ChainOn,
@@ -35,11 +36,11 @@ from tickdown.base.model import (
     Usage,
     Waiting,
 )
-from tickdown.base.records import record
+from tickdown.base.records import record, replace
 from tickdown.failure.ladder import Verdict
 from tickdown.failure.outcomes import Outcome
 from tickdown.governor.governor import Plan, Unrun, is_by_chain, occurrence_key
-from tickdown.store import outbox, tasks
+from tickdown.store import actions, outbox, tasks
 from tickdown.store.database import Connection, Database, Row
 from tickdown.store.errors import LostLease
 from tickdown.store.tickets import note_on_tickets, open_ticket
@@ -58,13 +59,22 @@ class Claim(Enum):
 
 @record(frozen=True)
 class NewRun:
+    """All that a claim needs: the run, and the decision that it was made from."""
+
     run_id: str
     occurrence: Occurrence
     owner: Owner
     trace_id: str
     log: str
+    facts: Facts  # as they were when this was decided
+    plan: Plan | None = None  # what it says of other occurrences is recorded with the claim
     group: str | None = None
     rung: Rung = Rung.RUN
+    limit: int | None = None  # of slots; None: it waits for none
+    group_limit: int | None = None
+    next_boot_id: str | None = None
+    ahead: bool = False  # it holds no slot, see `claim_in`
+    asked: ActionTaken | None = None  # who asked for it, if it was not its schedule
 
     @property
     def lease(self) -> Lease:
@@ -82,44 +92,34 @@ class ActiveRuns:
         self.has_hints = connection.execute("SELECT 1 FROM hints LIMIT 1").fetchone() is not None
 
 
-def claim(
-    db: Database, new: NewRun, facts: Facts, now: datetime, *, limit: int | None, group_limit: int | None = None,
-    plan: Plan | None = None, next_boot_id: str | None = None,
-) -> Claim:  # fmt: skip
+def claim(db: Database, new: NewRun, now: datetime) -> Claim:
     """Take up an occurrence: whoever inserts the row runs it.
 
     In one transaction: nobody else took up an occurrence of this task meanwhile (the remembered one is still what the
-    decision was made from), no run of it is going on, and there is a free slot. A manual run (`limit` None) uses up no
-    occurrence and waits for no slot.
+    decision was made from), no run of it is going on, and there is a free slot. A manual run uses up no occurrence.
     """
     with db.transaction() as connection:
-        return claim_in(
-            connection, ActiveRuns(connection), new, facts, now, limit=limit, group_limit=group_limit, plan=plan,
-            next_boot_id=next_boot_id,
-        )  # fmt: skip
+        return claim_in(connection, ActiveRuns(connection), new, now)
 
 
-def claim_in(
-    connection: Connection, going: ActiveRuns, new: NewRun, facts: Facts, now: datetime, *, limit: int | None,
-    group_limit: int | None = None, plan: Plan | None = None, next_boot_id: str | None = None, ahead: bool = False,
-) -> Claim:  # fmt: skip
-    """The same, as a part of the caller's transaction. What its `plan` says of other occurrences is recorded with it.
-    Claimed `ahead`, a run holds no slot, which is to say that it has no
+def claim_in(connection: Connection, going: ActiveRuns, new: NewRun, now: datetime) -> Claim:
+    """The same, as a part of the caller's transaction. Claimed `ahead`, a run holds no slot, which is to say that it has no
     heartbeat: it starts in the place of another run of this process (`hold_slots`), or is given back (`unclaim`)."""
+    facts, plan, limit, ahead = new.facts, new.plan, new.limit, new.ahead
     occurrence, stamp = new.occurrence, to_store(now)
     regular = occurrence.source is not Source.MANUAL
     if occurrence.task_id.lower() in going.tasks:
         return Claim.LOST
     if limit is not None and going.slots_held >= limit and not ahead:
         return Claim.AT_CAPACITY
-    if group_limit is not None:
+    if new.group_limit is not None:
         (running,) = connection.execute(
             "SELECT COUNT(*) FROM task_runs WHERE status = 'running' AND concurrency_group = ?", (new.group,)
         ).fetchone()
-        if running >= group_limit:
+        if running >= new.group_limit:
             return Claim.GROUP_FULL
     settles = plan.settles if plan is not None else None
-    if regular and not _take_up(connection, facts, occurrence, next_boot_id, settles):
+    if regular and not _take_up(connection, facts, occurrence, new.next_boot_id, settles):
         return Claim.LOST
     note = _no_longer_waits(connection, occurrence) if _waits(occurrence, facts) else None
     if regular and going.has_hints and occurrence.source is not Source.RETRY:
@@ -148,6 +148,8 @@ def claim_in(
             )
         return Claim.LOST
     _insert_attempt(connection, new.run_id, 1, new.rung, now)
+    if new.asked is not None:
+        actions.add(connection, replace(new.asked, run_id=new.run_id))
     going.tasks.add(occurrence.task_id.lower())
     going.slots_held += not ahead
     return Claim.WON

@@ -39,16 +39,15 @@ from tickdown.governor.governor import (
     chain_due,
     is_by_chain,
     look_again,
-    plan,
     put_off,
     rejected_plan,
 )
 from tickdown.processes.process import boot_id
-from tickdown.run.decision import Decision, by_its_lock, decide, decide_again, explained, hindrance
+from tickdown.run.decision import Decision, by_its_lock, decide, decide_again
 from tickdown.run.execution import Execution
 from tickdown.run.helper import Helper, HelpReport, Part, share
-from tickdown.run.queue import Queue
 from tickdown.run.recovery import HungRun, dead_runs, recover
+from tickdown.run.slots import Slots
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.schedule.cron import Cron
 from tickdown.schedule.schedule import Interval, Reboot, parse_schedule
@@ -120,10 +119,9 @@ class Tick:
         self.context, self.every, self.tell = context, every, tell
         self.catalog = Catalog(())
         self._look = look
-        self.report = Report(look.at if look is not None else datetime.now(UTC))
-        self.supervisor = self._new_supervisor()
-        slots = context.settings.config.max_concurrent
-        self.queue = Queue(context, self.supervisor, slots, self.report.run_ids)
+        self.supervisor = Supervisor(context)
+        self.slots = Slots(context, self.supervisor, context.settings.config.max_concurrent)
+        self.report = Report(look.at if look is not None else datetime.now(UTC), run_ids=self.slots.run_ids)
         self.sender: Sender | None = Sender(context.workspace, context.db, context.settings.config, context.redactor)
         self._lost_helper: int | None = None
         self._news: list[str] = []  # for whoever reads what this prints
@@ -173,11 +171,6 @@ class Tick:
         if self._lost_helper is not None:
             raise RuntimeError(f"the process {self._lost_helper}, which had a part of the queue, crashed")
         self._settle_exit_code()
-
-    def _new_supervisor(self, *, told_twice: bool = False) -> Supervisor:
-        supervisor = Supervisor(self.context.db, self._job_done, told_twice=told_twice)
-        supervisor.on_trouble = self.context.tell_of_trouble
-        return supervisor
 
     def _leave_behind(self, now: datetime, *, may_deliver: bool) -> None:
         """What every tick does at its end: the snapshot, the alerts, once a day the cleaning."""
@@ -258,7 +251,7 @@ class Tick:
     def _decide(self, now: datetime) -> None:
         """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
         facts = tasks.facts_to_look_at(self.context.db, now)
-        if not self.supervisor.jobs and self.queue.is_empty and not self.supervisor.stopping:
+        if not self.supervisor.jobs and self.slots.is_empty and not self.supervisor.stopping:
             facts = share(self.context, self.supervisor, facts, lambda part: self._help(part, now))
         self._decide_about(facts, now)
 
@@ -284,7 +277,7 @@ class Tick:
         self._enqueue(decisions, now)
 
     def _enqueue(self, decisions: Iterable[Decision], now: datetime) -> None:
-        self.report.due += self.queue.add((self._alone(decision, now) for decision in decisions), now)
+        self.report.due += self.slots.add((self._alone(decision, now) for decision in decisions), now)
 
     def _alone(self, decision: Decision, now: datetime) -> Decision:
         """What the cron line has named beside another start is recorded first; then it is decided from there."""
@@ -296,13 +289,14 @@ class Tick:
     def _decided(self, task: Task, facts: Facts, now: datetime) -> Decision | NotBefore | None:
         try:
             facts = self._as_locked(task, facts, now) if facts.held is not None else facts
-            hindered = self._hindrance(task, facts, now)
-            decided = plan(now, task, facts, boot_id(), hindered)
-            if not decided.starts:
+            decision = decide(self.context, task, facts, now)
+            if task.agent is not None and task.enabled:
+                self._note_agent(task, task.agent, facts, decision.hindered, now)
+            if not decision.plan.starts:
                 moment = look_again(now, task, facts, boot_id())
                 if moment is None or moment > now:
                     return NotBefore(moment)
-            return explained(self.context, Decision(task, facts, decided))
+            return decision
         except Exception as error:  # a bug that one schedule brings to light; the others go on
             from traceback import format_exc
 
@@ -329,19 +323,15 @@ class Tick:
                 continue
         self._look_later(later)
 
-    def _hindrance(self, task: Task, facts: Facts | None, now: datetime) -> SkipReason | None:
+    def _note_agent(self, task: Task, agent: str, facts: Facts, hindered: SkipReason | None, now: datetime) -> None:
         """A task whose agent can't be found is paused until it can, and somebody is told once."""
-        reason = hindrance(self.context, task, now)
-        if facts is None or task.agent is None or not task.enabled:
-            return reason
-        if reason is SkipReason.MISSING_AGENT:
-            program = self.context.settings.config.agents[task.agent].argv[0]
-            alert = messages.missing_agent_alert(task, task.agent, program)
-            if facts.missing_agent != task.agent:
-                tasks.agent_missing(self.context.db, task.id, task.agent, alert, now)
-        elif facts.missing_agent is not None:
-            tasks.agent_found(self.context.db, task.id)
-        return reason
+        if hindered is not SkipReason.MISSING_AGENT:
+            if facts.missing_agent is not None:
+                tasks.agent_found(self.context.db, task.id)
+        elif facts.missing_agent != agent:
+            program = self.context.settings.config.agents[agent].argv[0]
+            alert = messages.missing_agent_alert(task, agent, program)
+            tasks.agent_missing(self.context.db, task.id, agent, alert, now)
 
     def _as_locked(self, task: Task, facts: Facts, now: datetime) -> Facts:
         """Whether somebody holds its lock though no run of it is on record, put on record. Who does so for longer than a run
@@ -360,8 +350,8 @@ class Tick:
     def _decide_about_locked(self) -> None:
         """What could not be started for a lock: decided once more, by who holds it. If nobody does any more, or one of ours is
         just taking it up, it stays due."""
-        while self.queue.locked:
-            task, now = self.queue.locked.pop(), datetime.now(UTC)
+        while self.slots.locked:
+            task, now = self.slots.locked.pop(), datetime.now(UTC)
             known = tasks.facts(self.context.db, task.id)
             facts = self._as_locked(task, known, now) if known is not None else None
             if facts is not None and facts.held is not None:
@@ -451,7 +441,7 @@ class Tick:
         alert = messages.duplicates_alert(self.report.duplicates)
         outbox.add_alert_once_per(self.context.db, outbox.HOUR, alert, now)
         self.context.log.error("duplicate_ids", duplicates=self.report.duplicates)
-        self.queue.waiting.clear()
+        self.slots.waiting.clear()
 
     def _tell_of_a_clock_ahead(self, now: datetime) -> None:
         """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
@@ -465,7 +455,8 @@ class Tick:
             outbox.add_alert_once_per(self.context.db, outbox.DAY, alert, now)
 
     def _recover(self, now: datetime) -> None:
-        recover(self.context, self.catalog.get, now, time.monotonic(), self.supervisor.add)
+        for job in recover(self.context, self.catalog.get, now, time.monotonic()):
+            self.supervisor.add(job)
 
     # --- running -----------------------------------------------------------------------------------------------
 
@@ -479,6 +470,7 @@ class Tick:
     def _work_off(self) -> None:
         while not self._is_over:
             until: float | None = None
+            ended: list[Job] = []
             try:
                 if self.supervisor.may_start:
                     next_pass = self._next_pass_at()
@@ -487,8 +479,8 @@ class Tick:
                     if self._recover_again:
                         self._recover_again = False
                         self._recover(datetime.now(UTC))
-                    moments = self.queue.start_ready(), self._next_pass_at(), self._note_waiting()
-                    if self.queue.locked:
+                    moments = self.slots.start_ready(), self._next_pass_at(), self._note_waiting()
+                    if self.slots.locked:
                         self._decide_about_locked()
                         continue
                     until = min((moment for moment in moments if moment is not None), default=None)
@@ -498,20 +490,25 @@ class Tick:
                         look_at = self.sender.look()
                         until = look_at if until is None else min(until, look_at)
                 elif not self.supervisor.stopping:
-                    until = self.queue.go_on_in_trouble()
+                    until = self.slots.go_on_in_trouble()
                     if not self.supervisor.jobs:
                         continue
-                self.supervisor.wait(until)
+                ended = self.slots.turn(until)
             except StoreError as error:
                 self.supervisor.put_up_with(error)
+            for job in ended:
+                try:
+                    self._job_done(job)
+                except StoreError as error:  # what follows this one is for a later tick
+                    self.supervisor.put_up_with(error)
             self._tell_news()
             if self.supervisor.stopping:
-                self.queue.cancel_claimed()
+                self.slots.cancel_claimed()
 
     @property
     def _is_over(self) -> bool:
         """Nothing may be started any more, and nothing of ours runs."""
-        return not (self.supervisor.may_start or self.supervisor.jobs or self.queue.claimed)
+        return not (self.supervisor.may_start or self.supervisor.jobs or self.slots.claimed)
 
     def _tell_news(self) -> None:
         """What ended together is told together: who reads it is woken once."""
@@ -536,7 +533,7 @@ class Tick:
                 self.supervisor.add(job.successor)
             return
         assert isinstance(job, Execution)
-        self.queue.full_groups.discard(job.task.group)
+        self.slots.full_groups.discard(job.task.group)
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
             self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
@@ -567,22 +564,23 @@ class Tick:
 
     def _help(self, part: Part, now: datetime) -> HelpReport:
         """In a process that has got a part of the tasks. What else a tick does stays with the first."""
-        self.context, self.every, self.report = part.context, None, Report(self.report.started_at)
+        self.context, self.every = part.context, None
         self.sender = None  # the first process sends for all
         received = self.supervisor.received  # between the fork and now
-        with self._new_supervisor(told_twice=True) as self.supervisor:
+        with Supervisor(self.context, told_twice=True) as self.supervisor:
             self.supervisor.received = received or self.supervisor.received
-            self.queue = Queue(self.context, self.supervisor, part.slots, self.report.run_ids)
+            self.slots = Slots(self.context, self.supervisor, part.slots)
+            self.report = Report(self.report.started_at, run_ids=self.slots.run_ids)
             try:
                 self._decide_about(part.facts, now)
             except StoreError as error:
                 self.supervisor.put_up_with(error)  # nothing is started; who gave us the part hears that it is left
             self._work()
-        left = [queued.occurrence.task_id for queued in self.queue.waiting]
+        left = [queued.occurrence.task_id for queued in self.slots.waiting]
         return HelpReport(self.report.due - len(left), list(self.report.run_ids), left, self.supervisor.trouble)
 
     def _helper_done(self, helper: Helper) -> None:
-        self.queue.full_groups.clear()  # the runs that filled them may have been its own
+        self.slots.full_groups.clear()  # the runs that filled them may have been its own
         did = helper.did
         if did is None:
             self._lost_helper = helper.pid
@@ -598,14 +596,14 @@ class Tick:
     def _note_waiting(self) -> float | None:
         """What this tick has not found a slot for, though it goes on: it leaves its row before the next tick wonders why it has
         none. Most queues are worked off long before. When to look again?"""
-        if not self.queue.waiting or self._noted_waiting:
+        if not self.slots.waiting or self._noted_waiting:
             return None
         at = self._began + NOTE_WAITING_AFTER
         if time.monotonic() < at:
             return at
         self._noted_waiting, now = True, datetime.now(UTC)
         with self.context.db.transaction():
-            for queued in self.queue.waiting:
+            for queued in self.slots.waiting:
                 decision = queued.decision
                 if decision.plan.settles is not None and queued.ready_at <= time.monotonic():
                     self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
@@ -617,7 +615,7 @@ class Tick:
     def _give_up_waiting(self) -> None:
         """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
         now = datetime.now(UTC)
-        for queued in self.queue.waiting:
+        for queued in self.slots.waiting:
             decision = queued.decision
             if self.supervisor.stopping and decision.plan.settles is None:
                 continue  # not because of the slots, and the next tick starts it

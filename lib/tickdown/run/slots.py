@@ -1,21 +1,26 @@
-"""The queue of a tick: what is due waits for its time, its lock and a slot, is claimed, and is started once that is on
-record.
+"""The loop that fills the slots. What is due waits for its time, its lock and a free slot; then it is claimed, started,
+looked after, and its end is put on record.
 
-While runs end quickly, some more are claimed than there are slots. They start in the places of those that end, at once, and
-before the ends are on record: fewer and larger transactions. At no moment more run than hold a slot on record: one that was
-claimed ahead takes over the slot of one that ended, in the transaction that records the end, or is given back.
+    add --> waiting --claim--> claimed --start--> supervisor.jobs --end--> on record --> returned by `turn`
+
+A run is started only after its claim is on record. Every claim and every end is a row, and rows cost a commit each, so
+those that come together share one.
+
+While runs end quickly, more are claimed than there are free slots: "ahead". Such a run starts at once in the place of one
+that has ended, even before that end is on record. Never do more run than hold a slot on record: the transaction that
+records an end passes its slot on to a run that was claimed ahead. One that finds no place in time is given back.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 
 from tickdown.base.errors import TickdownError
-from tickdown.base.model import Occurrence, Rung, Source
+from tickdown.base.model import ActionTaken, Occurrence, Rung, Source
 from tickdown.base.records import record
 from tickdown.comments.reading import need_an_agent
 from tickdown.context.context import Context
@@ -25,22 +30,24 @@ from tickdown.processes.process import boot_id
 from tickdown.run.decision import Decision, decide_again
 from tickdown.run.execution import LOOK_FOR_SLOT_EVERY, Execution
 from tickdown.run.helper import Helper
-from tickdown.run.supervisor import Supervisor
+from tickdown.run.supervisor import Job, Supervisor
 from tickdown.schedule.schedule import Reboot
 from tickdown.store import comments, heals, runs, tasks
 from tickdown.store.database import Connection
 from tickdown.store.errors import StoreError
 from tickdown.tasks.task import Task
 
-# So many share a commit; more of them, and those that run would have ended before the next are started.
+# How many claims share a commit. With more of them, what runs would have ended before the next are started.
 STARTS_AT_ONCE = 8
-# So many more are claimed ahead, as soon as no more than so few of them are left, if those that end now took no longer than
-# this; and given back after so long.
+# More are claimed ahead once no more than FEW_LEFT are left, if those that end now took no longer than IS_QUICK. What has
+# not started after GIVE_BACK_AFTER is given back.
 AHEAD = 16
 FEW_LEFT = 4
 IS_QUICK = 0.25
 GIVE_BACK_AFTER = 1.0
-# Who has waited this long in the queue is looked at again before the start: it may have been paused or edited.
+# How long an end that nobody waits for may be kept, to be recorded with others.
+KEEP_ENDS = 0.1
+# What has waited this long is decided anew before it starts: it may have been paused or edited.
 STALE_DECISION_AFTER = timedelta(seconds=5)
 # A lock that is held is asked for once more: nearly always another process is taking up the same occurrence.
 LOOK_AT_LOCK_AGAIN = 0.3
@@ -48,6 +55,8 @@ LOOK_AT_LOCK_AGAIN = 0.3
 
 @record()
 class Queued:
+    """Due, and not claimed yet."""
+
     occurrence: Occurrence
     decision: Decision
     decided_at: datetime
@@ -75,36 +84,36 @@ class Claimed:
 
 
 class Waits(Enum):
-    """What keeps the next of the queue from starting at once."""
+    """What keeps the next one that waits from starting at once."""
 
     FOR_NOTHING = auto()
     FOR_A_SLOT = auto()
     FOR_ITS_TURN = auto()
 
 
-class Queue:
-    def __init__(self, context: Context, supervisor: Supervisor, slots: int, run_ids: dict[str, None]) -> None:
-        """The supervisor is given what starts, and lets its commits be shared. `run_ids` are told what was claimed."""
-        self.context, self.supervisor, self.slots, self.run_ids = context, supervisor, slots, run_ids
+class Slots:
+    def __init__(self, context: Context, supervisor: Supervisor, slots: int) -> None:
+        """`slots` are what this process may use of those that the configuration allows."""
+        self.context, self.supervisor, self.slots = context, supervisor, slots
+        self.run_ids: dict[str, None] = {}  # of all that was claimed here, in order
         self.waiting: list[Queued] = []
         self.claimed: list[Claimed] = []
         self._being_claimed: list[Claimed] = []  # in the transaction that goes on
         self._taking_slots: list[Execution] = []  # in it, too
         self._give_back_at = 0.0
+        self._keep_ends_until: float | None = None
         self.locked: list[Task] = []  # due, but somebody holds the lock and has recorded nothing: for whoever decides
         self.full_groups: set[str | None] = set()
         self._look_at_groups_again = 0.0
         self._last_start = 0.0  # of all that wait, on the monotonic clock
-        supervisor.with_ends, supervisor.with_ends_over = self._claim_beside, self._claims_over
-        supervisor.is_awaited, supervisor.may_keep_ends = self._waits_for_a_slot, self._may_keep_ends
 
     @property
     def is_empty(self) -> bool:
         return not (self.waiting or self.claimed)
 
     def add(self, decisions: Iterable[Decision], now: datetime) -> int:
-        """How many of them are new here. Only the first occurrence of each task: the next of `catch_up: all` is decided when
-        this one has ended."""
+        """Let the first start of each decision wait for its turn; the next one of `catch_up: all` is decided when this one has
+        ended. How many of them are new here?"""
         starting = [decision for decision in decisions if decision.plan.starts]
         if not starting:
             return 0
@@ -122,11 +131,30 @@ class Queue:
         self._last_start = max((queued.ready_at for queued in self.waiting), default=0.0)
         return len(fresh)
 
+    # --- the loop ----------------------------------------------------------------------------------------------
+
+    def turn(self, until: float | None) -> list[Job]:
+        """One turn of the loop: wait until something happens, or until that moment; let the jobs react; put on record what has
+        ended. The jobs that are over are returned."""
+        supervisor = self.supervisor
+        supervisor.obey_signals()
+        # Some have ended before they have begun.
+        if not (self._record_ends() or any(job.done for job in supervisor.jobs)):
+            if self._keep_ends_until is not None and supervisor.may_start:
+                until = self._keep_ends_until if until is None else min(until, self._keep_ends_until)
+            supervisor.wait(until, gather=self._waits_for_a_slot())
+            self._record_ends()
+        return supervisor.take_done()
+
+    def run_to_the_end(self) -> None:
+        """Of what runs; nothing further is started."""
+        while self.supervisor.jobs:
+            self.turn(None)
+
     # --- starting ----------------------------------------------------------------------------------------------
 
     def start_ready(self) -> float | None:
-        """Start what can start, and say when to look again without being called. Those that start together share one commit:
-        first all are claimed, and only what is on record is started."""
+        """Claim and start what can start. When to look again, should nothing happen before?"""
         waits = Waits.FOR_ITS_TURN
         if not (self.claimed or any(run.is_ending for run in self._runs())):  # what ended is recorded first
             waits = self._claim_ready(self._free_slots())
@@ -137,7 +165,7 @@ class Queue:
         return self._wake_time(Waits.FOR_A_SLOT if self.claimed else waits)
 
     def start_claimed(self) -> None:
-        """As many as slots are held for."""
+        """As many as this process holds slots for."""
         unused = self._unused_slots()
         claimed, self.claimed = self.claimed[:unused], self.claimed[unused:]
         contained, now = self.supervisor.contained, datetime.now(UTC)
@@ -148,8 +176,8 @@ class Queue:
             self.supervisor.add(one.execution)
 
     def give_back(self) -> None:
-        """What was claimed ahead waits in the queue again, and other ticks may take it up. But what somebody has stopped is
-        over."""
+        """What was claimed ahead is not claimed any more: it waits again, and other ticks may take it up. But what somebody has
+        stopped meanwhile gets its end on record."""
         ahead = [one for one in self.claimed if not one.execution.holds_slot]
         with self.context.db.transaction() as connection:
             given = [one for one in ahead if runs.unclaim(connection, one.execution.lease)]
@@ -164,8 +192,9 @@ class Queue:
                 self.supervisor.add(one.execution)
 
     def go_on_in_trouble(self) -> float | None:
-        """What is on record is started, as slots come free, or given back as soon as that can be written; when to look again.
-        Once nothing of ours is left whose slots it could take, the next tick finds it as what a dead process has left."""
+        """While the database can't be written: what is claimed starts as slots come free, or is given back as soon as that can
+        be written. When to look again? If no run of ours is left whose slot could come free, the claims are left to the
+        next tick, which finds them as those of a dead process."""
         self.start_claimed()
         if not self.claimed:
             return None
@@ -179,7 +208,7 @@ class Queue:
         return None
 
     def cancel_claimed(self) -> None:
-        """What was claimed while the signal came, and is not to be started any more."""
+        """What was claimed when the signal came, and is not started any more."""
         if not self.claimed:
             return
         try:
@@ -192,8 +221,8 @@ class Queue:
             self.supervisor.add(one.execution)
 
     def _wake_time(self, waits: Waits) -> float | None:
-        """A tick that runs nothing does not wait for the slots of others: the next one comes within a minute, and waiting
-        ticks would pile up."""
+        """A tick that runs nothing does not wait for the slots of others: ticks would pile up, and the next one comes within a
+        minute."""
         monotonic = time.monotonic()
         delayed = self.waiting if self._last_start > monotonic else ()
         moments = [queued.ready_at for queued in delayed if queued.ready_at > monotonic]
@@ -209,31 +238,94 @@ class Queue:
         return bool(self.waiting) and self.waiting[0].ready_at <= time.monotonic() and self._free_slots() <= 0
 
     def _free_slots(self) -> int:
-        used = 0
-        for job in self.supervisor.jobs:
-            if isinstance(job, Execution):
-                used += not job.is_ending
-            else:
-                used += job.share if isinstance(job, Helper) else 1
-        return self.slots - used
+        return self.slots - sum(job.slots_used for job in self.supervisor.jobs)
 
     def _runs(self) -> list[Execution]:
-        return [job for job in self.supervisor.jobs if isinstance(job, Execution)]
+        return [job for job in self.supervisor.jobs if isinstance(job, Execution) and not job.done]
 
     def _unused_slots(self) -> int:
-        """Held on record by runs of this process that have ended, or have not started. No more than it may use, should an end
-        be impossible to record."""
+        """Slots that are held on record by runs of this process which have ended or have not started. No more than it may use,
+        even if ends can't be recorded."""
         going = self._runs()
         held = sum(run.holds_slot for run in going) + sum(one.execution.holds_slot for one in self.claimed)
-        shared = sum(job.share for job in self.supervisor.jobs if isinstance(job, Helper))
+        shared = sum(job.slots_used for job in self.supervisor.jobs if isinstance(job, Helper))
         # What waits for a slot to be run again, after its owner died, uses none.
         used = sum((run.holds_slot or run.started_at is not None) and not run.is_ending for run in going)
         return max(0, min(held, self.slots - shared) - used)
 
+    # --- ends --------------------------------------------------------------------------------------------------
+
+    def _record_ends(self) -> bool:
+        """Put on record what has ended, in one transaction with what takes its place. If one end can't be recorded for a bug,
+        each is recorded by itself. True if anything was recorded."""
+        supervisor = self.supervisor
+        ending = [run for run in self._runs() if run.is_ending]
+        if not ending or time.monotonic() < supervisor.try_again_at or self._keeps_ends(ending):
+            return False
+        self._keep_ends_until = None
+        try:
+            if not self._record_together(ending):
+                with self.context.db.transaction():
+                    self._claim_beside([])
+                for run in ending:
+                    supervisor.contained(run, self._record_alone, run)
+        except StoreError as error:
+            for run in ending:
+                run.end_is_recorded = False
+            self._claims_over(False)
+            supervisor.put_up_with(error)
+            for run in ending:
+                supervisor.let_wait(run, error)
+            return False
+        self._claims_over(True)
+        for run in ending:
+            if run.end_is_recorded:
+                supervisor.contained(run, run.let_go)
+        return True
+
+    def _record_together(self, ending: list[Execution]) -> bool:
+        """False if one of them can't be recorded; then nothing is."""
+        with self.context.db.transaction() as connection:
+            for run in ending:
+                try:
+                    run.record_end()
+                except StoreError:
+                    raise
+                except Exception:
+                    connection.rollback()
+                    return False
+            self._claim_beside(ending)
+        return True
+
+    def _record_alone(self, run: Execution) -> None:
+        run.end_is_recorded = False  # that was taken back
+        try:
+            with self.context.db.transaction():
+                run.record_end()
+        except StoreError:
+            run.end_is_recorded = False
+            raise
+
+    def _keeps_ends(self, ending: list[Execution]) -> bool:
+        """Fewer commits cost less: what has ended may be recorded when there is more of it, or after a moment. Not once more
+        should be claimed; before that, what is claimed takes the places of those that have ended. And not if it must be on
+        record soon that a run has ended, because it may not run twice."""
+        if not self.supervisor.may_start:
+            return False
+        enough = FEW_LEFT if self.waiting else 0
+        if not (len(self.claimed) > enough or (self.claimed and self._unused_slots() > 0)):
+            return False
+        if not all(run.task.rerun_interrupted for run in ending):
+            return False
+        now = time.monotonic()
+        if self._keep_ends_until is None:
+            self._keep_ends_until = now + KEEP_ENDS
+        return now < self._keep_ends_until
+
     # --- claiming ----------------------------------------------------------------------------------------------
 
     def _claim_beside(self, ended: list[Execution]) -> None:
-        """In the transaction that records these ends: their slots go to what was claimed ahead, and what is claimed now."""
+        """In the transaction that records these ends: their slots pass to what was claimed ahead, and more is claimed."""
         self._taking_slots = [
             run for run in self._runs() if run.started_at is not None and not (run.holds_slot or run.is_ending)
         ]
@@ -252,16 +344,8 @@ class Queue:
             left = max(0, -free)  # of what was claimed ahead before
             self._claim_ready(max(0, free), max(0, min(AHEAD, 2 * quick) - left))
 
-    def _may_keep_ends(self) -> bool:
-        """Not if more should be claimed; but before that, what is claimed takes the places of who has ended. Not if it must be
-        on record soon that somebody has ended, since he may not run twice."""
-        enough = FEW_LEFT if self.waiting else 0
-        if not (len(self.claimed) > enough or (self.claimed and self._unused_slots() > 0)):
-            return False
-        return all(run.task.rerun_interrupted for run in self._runs() if run.is_ending)
-
     def _claims_over(self, recorded: bool) -> None:
-        """The transaction is."""
+        """The transaction in which these were claimed is over: `recorded`, or rolled back."""
         claimed, self._being_claimed = self._being_claimed, []
         holding, self._taking_slots = self._taking_slots, []
         if recorded:
@@ -273,13 +357,13 @@ class Queue:
             self._forget(claimed)
 
     def _forget(self, claimed: Iterable[Claimed]) -> None:
-        """They are not on record: those occurrences are still due, and whoever finds them so needs their locks."""
+        """They are not on record any more. Those occurrences are still due, and whoever takes them up needs their locks."""
         for one in claimed:
             one.execution.lock.release()
             del self.run_ids[one.execution.run_id]
 
     def _claim_ready(self, free: int, ahead: int = 0) -> Waits:
-        """Claim what may start now, and some ahead; what do the others wait for?"""
+        """Claim what may start now in `free` slots, and so many `ahead`. What do the others wait for?"""
         if free <= 0 and not ahead:
             return Waits.FOR_A_SLOT if self.waiting else Waits.FOR_NOTHING
         ready, more = self._take_ready(max(0, min(free, STARTS_AT_ONCE)), ahead)
@@ -303,8 +387,8 @@ class Queue:
         return Waits.FOR_A_SLOT if self.full_groups else Waits.FOR_NOTHING
 
     def _take_ready(self, most: int, ahead: int) -> tuple[list[Candidate], bool]:
-        """Take up to so many out of the queue whose time has come and whose locks are to be had, and so many more that may be
-        claimed ahead; True if there are more. Who waits for a full group keeps nobody else waiting."""
+        """Take up to `most` out of those that wait, whose time has come and whose locks are free, and so many more that may be
+        claimed `ahead`. True if there are more. What waits for a full group keeps no other waiting."""
         if not self.waiting:
             return [], False
         now, healing = datetime.now(UTC), heals.running_since(self.context.db)
@@ -418,11 +502,11 @@ class Queue:
         *,
         ahead: bool,
     ) -> None:
-        """What has to wait for a slot goes to those that are left."""
+        """What has to wait for a slot is appended to `left`."""
         context, queued = self.context, candidate.queued
-        task, occurrence = queued.decision.task, queued.occurrence
-        new = new_run(context, task, occurrence, now, candidate.rung)
-        claim = self._claim(connection, going, queued, new, now, ahead=ahead)
+        task = queued.decision.task
+        new = new_run(context, queued.decision, queued.occurrence, now, rung=candidate.rung, ahead=ahead)
+        claim = runs.claim_in(connection, going, new, now)
         if claim is not runs.Claim.WON:
             candidate.lock.release()
             if claim is not runs.Claim.LOST:
@@ -451,16 +535,38 @@ class Queue:
             and not (facts.retries_used or facts.transient_retries_used)
         )
 
-    def _claim(
-        self, connection: Connection, going: runs.ActiveRuns, queued: Queued, new: runs.NewRun, now: datetime,
-        *, ahead: bool = False,
-    ) -> runs.Claim:  # fmt: skip
-        decision, config = queued.decision, self.context.settings.config
-        group_limit = config.groups.get(decision.task.group) if decision.task.group else None
-        return runs.claim_in(
-            connection, going, new, decision.facts, now, limit=config.max_concurrent, group_limit=group_limit,
-            plan=decision.plan, next_boot_id=boot_id() if isinstance(decision.task.schedule, Reboot) else None, ahead=ahead,
-        )  # fmt: skip
+    def claim_by_hand(
+        self,
+        decision: Decision,
+        occurrence: Occurrence,
+        asked: ActionTaken,
+        *,
+        may_heal: bool,
+        echo: Callable[[bytes], None],
+    ) -> Execution | None:
+        """What somebody asks for: at once, whatever the slots. None if somebody else runs it."""
+        context, task, now = self.context, decision.task, datetime.now(UTC)
+        lock = TaskLock(context.workspace.locks, task.id)
+        if not lock.acquire(context.owner):
+            return None
+        new = new_run(context, decision, occurrence, now, asked=asked)
+        if runs.claim(context.db, new, now) is not runs.Claim.WON:
+            lock.release()
+            return None
+        execution = Execution(
+            context,
+            task,
+            lock,
+            new.lease,
+            occurrence.source,
+            occurrence.at,
+            new.trace_id,
+            may_heal=may_heal,
+            echo=echo,
+        )
+        execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
+        self.supervisor.add(execution)
+        return execution
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
         decision, occurrence = queued.decision, queued.occurrence
@@ -477,19 +583,28 @@ class Queue:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence
         task = queued.decision.task
         context.log.error("not_started", task_id=task.id, error=str(error))
-        new = new_run(context, task, occurrence, now)
-        with context.db.transaction() as connection:
-            claim = self._claim(connection, runs.ActiveRuns(connection), queued, new, now)
-        if claim is runs.Claim.WON:
+        new = new_run(context, queued.decision, occurrence, now)
+        if runs.claim(context.db, new, now) is runs.Claim.WON:
             execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
             execution.not_started(error, now, time.monotonic())
             self.supervisor.add(execution)
 
 
-def new_run(context: Context, task: Task, occurrence: Occurrence, now: datetime, rung: Rung = Rung.RUN) -> runs.NewRun:
+def new_run(
+    context: Context, decision: Decision, occurrence: Occurrence, now: datetime, *, rung: Rung = Rung.RUN,
+    ahead: bool = False, asked: ActionTaken | None = None,
+) -> runs.NewRun:  # fmt: skip
+    """What somebody `asked` for waits for no slot."""
+    task, config = decision.task, context.settings.config
     run_id, trace_id = runs.new_run_id(now), os.urandom(16).hex()
     log = context.workspace.run_log(occurrence.task_id, run_id)
-    return runs.NewRun(run_id, occurrence, context.owner, trace_id, log, task.group, rung)
+    return runs.NewRun(
+        run_id, occurrence, context.owner, trace_id, log, decision.facts, decision.plan, task.group, rung,
+        limit=None if asked else config.max_concurrent,
+        group_limit=config.groups.get(task.group) if task.group and not asked else None,
+        next_boot_id=boot_id() if isinstance(task.schedule, Reboot) else None,
+        ahead=ahead, asked=asked,
+    )  # fmt: skip
 
 
 def _let_go(candidates: list[Candidate]) -> None:

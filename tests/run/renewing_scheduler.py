@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(PROJECT), str(PROJECT / "lib")]
 
 from tickdown.run import supervisor  # noqa: E402
