@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.helpers import SCHEDULER, Gate, Workspace
-from tests.test_agents import agent_task, program
+from tests.agents.test_agents import agent_task, program
 
 ME = getpass.getuser()
 ANSWER = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "Done."})
