@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -74,3 +75,17 @@ def test_what_is_named_can_be_pasted_from_anywhere(workspace: Workspace) -> None
     assert found is not None
     told = said(SCHEDULER, *shlex.split(found[1]))
     assert told.startswith("tasks/bad file.md:3: ") and "1 file" in told, told
+
+
+def test_no_message_spells_the_name_out() -> None:
+    """There is one place that knows it; see base/invocation.py."""
+    knows = {"base/invocation.py", "base/program.py", "heal/guard.py"}
+    found = set()
+    for path in (PROJECT / "lib" / "tickdown").rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        documented = [node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))]
+        docstrings = {id(node.body[0].value) for node in documented if node.body and isinstance(node.body[0], ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and "scheduler.py" in str(node.value) and id(node) not in docstrings:
+                found.add(str(path.relative_to(PROJECT / "lib" / "tickdown")))
+    assert found == knows
