@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
-from tickdown.actions.comments import obey_comment
 from tickdown.alerts import messages
 from tickdown.alerts.delivery import deliver
 from tickdown.alerts.ping import Pinger
@@ -367,6 +366,8 @@ class Tick:
             for comment, wish in understood(unread, task.zone, now):
                 if wish.action is Action.SKIP:
                     break  # what comes behind it is about the time after that
+                from tickdown.actions.comments import obey_comment  # most ticks have none to obey
+
                 try:
                     obey_comment(self.context, task, comment, wish, now)
                     obeyed = True
