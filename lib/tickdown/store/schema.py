@@ -388,4 +388,10 @@ MIGRATIONS: tuple[str, ...] = (
     -- can't write over its successor.
     ALTER TABLE task_runs ADD COLUMN lease INTEGER NOT NULL DEFAULT 1;
     """,
+    """
+    -- What only one host knows is in a file of its own there (see store/local.py). What the task files meant is read anew, as
+    -- after every update; `own_edits` are moved there, and then this table is empty.
+    DROP TABLE files;
+    DELETE FROM meta WHERE name = 'catalogue';
+    """,
 )

@@ -69,7 +69,7 @@ def add(
     _write(path, text)
     note_own_edit(app.context(db), path, now)
     tasks.forget(db, name, now)  # `in 30 minutes` counts from now, whatever had this name before
-    sync_catalog(db, app.catalog(), now)
+    sync_catalog(db, app.catalog(db), now)
     app.log.info("added", task_id=task.id, path=task.path)
     return _say(screen, task_view(task, tasks.facts(db, task.id), None, now), now)
 
