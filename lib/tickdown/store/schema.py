@@ -402,4 +402,10 @@ MIGRATIONS: tuple[str, ...] = (
     );
     CREATE INDEX actions_by_task ON actions (task_id, id);
     """,
+    """
+    -- What only one host knows is in a file of its own there (see store/local.py). What the task files meant is read anew, as
+    -- after every update; `own_edits` are moved there, and then this table is empty.
+    DROP TABLE files;
+    DELETE FROM meta WHERE name = 'catalogue';
+    """,
 )
