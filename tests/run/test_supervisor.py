@@ -11,20 +11,30 @@ from typing import cast
 
 import pytest
 
+from tickdown.attempt.attempt import Attempt
+from tickdown.attempt.transcript import Transcript
+from tickdown.base.model import Rung
 from tickdown.context.context import Context
 from tickdown.failure.outcomes import Outcome
+from tickdown.processes.termination import Termination
 from tickdown.run.execution import Execution, Phase
-from tickdown.run.slots import Slots
+from tickdown.run.slots import Claimed, Queued, Slots
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.store.database import Database
+from tickdown.tasks.task import Task
+
+
+def no_process() -> Attempt:
+    return Attempt("run", cast(Transcript, None))
 
 
 class Ending(Execution):
     """A run that is over and records its end as a row; `trouble` is the bug that it meets, behind what it wrote."""
 
     def __init__(self, db: Database, name: str, trouble: Exception | None = None) -> None:
-        self.db, self.name, self.trouble = db, name, trouble
-        self.phase = Phase.OVER
+        self.db, self.name, self.run_id, self.trouble = db, name, name, trouble
+        self.task = cast(Task, SimpleNamespace(rerun_interrupted=False))
+        self.phase, self._current = Phase.OVER, no_process()
         self.failed_with: Exception | None = None
 
     def record_end(self) -> None:
@@ -64,12 +74,15 @@ def loop_of(db: Database, *jobs: Job) -> Iterator[Slots]:
         yield Slots(context, supervisor, len(jobs))
 
 
-def test_ends_that_come_together_share_one_commit(db: Database) -> None:
+def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db: Database) -> None:
+    ahead = Ending(db, "ahead")
+    ahead.phase, ahead.holds_slot = Phase.WAITING, False
     with loop_of(db, *(Ending(db, name) for name in "abc")) as slots:
+        slots.claimed = [Claimed(cast(Queued, None), ahead, Rung.RUN)]
         commits = commits_of(db)
         assert len(slots.turn(0)) == 3
     assert recorded(db) == ["a", "b", "c"]
-    assert len(commits) == 1
+    assert len(commits) == 1 and ahead.holds_slot
 
 
 def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_nothing(db: Database) -> None:
@@ -90,7 +103,8 @@ class EndingBadly(Execution):
         self.context = SimpleNamespace(log=SimpleNamespace(error=lambda *event, **details: None))
         self.task, self.run_id = SimpleNamespace(id="a"), "run"
         self.phase, self.wake_at = Phase.ENDING, 0.0
-        self._termination = SimpleNamespace(step=lambda monotonic: None)
+        self._current = no_process()
+        self._current.termination = cast(Termination, SimpleNamespace(step=lambda monotonic: None, survivors=[]))
         self.ended_with: Outcome | None = None
 
     def _ending_done(self, *arguments: object) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.helpers import SCHEDULER, Gate, Workspace
 from tests.agents.test_agents import agent_task, program
+from tests.helpers import SCHEDULER, Gate, Workspace
 
 ME = getpass.getuser()
 ANSWER = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "Done."})

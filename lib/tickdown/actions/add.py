@@ -63,7 +63,7 @@ def add(
     task = _accepted(app, path, text, now)
     _write(path, text)
     note_own_edit(opened.context, path, now)
-    catalog = app.catalog(db)
+    catalog = app.catalog(opened.db)
     with opened.db.transaction() as connection:
         tasks.forget(opened.db, name, now)  # `in 30 minutes` counts from now, whatever had this name before
         sync_catalog(opened.db, catalog, now)

@@ -1,4 +1,4 @@
-"""One occurrence from claim to end: attempts, timeouts, retries, heals, and the transaction that finishes the run.
+"""One run from claim to end: which attempts it makes, one after the other, and what is put on record of them.
 
 An Execution never waits. The supervisor tells it what happened (output, exit, a moment reached) and it reacts:
 
@@ -6,7 +6,9 @@ An Execution never waits. The supervisor tells it what happened (output, exit, a
        |                  `--over--> OVER --recorded--> DONE
        `--deadline, stop, shutdown, dead owner--> ENDING --nobody left--> (ladder)
 
-What an attempt is depends on its rung: the task itself, an agent that heals it, or one that reads comments on it.
+What an attempt is depends on its rung: the task itself, an agent that heals it, or one that reads comments on it. Its
+process and output are in `attempt/attempt`; which step of the ladder comes next is decided in `failure/ladder`; what an end
+means for the task, in `run/verdict`.
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tickdown.agents.calls import Answer, read_answer
 from tickdown.alerts import messages
-from tickdown.attempt.command import CannotRun, Command, launch, own_variables, prepare, run_variables
+from tickdown.attempt.attempt import Attempt
+from tickdown.attempt.command import CannotRun, Command, own_variables, prepare, run_variables
 from tickdown.attempt.run_log import SUMMARY_BYTES
 from tickdown.attempt.transcript import Transcript
 from tickdown.base.errors import Lacking, TickdownError, remedy
@@ -64,7 +66,6 @@ from tickdown.governor.governor import next_run
 from tickdown.heal.policy import why_no_heal
 from tickdown.processes.lock import Holder, TaskLock
 from tickdown.processes.process import Child, boot_id
-from tickdown.processes.termination import Termination
 from tickdown.run.verdict import conclude, end_probation, what_was_tried
 from tickdown.store import outbox, runs, tasks
 from tickdown.tasks.catalogue import reread
@@ -110,7 +111,6 @@ class End:
 class Execution:
     phase = Phase.WAITING
     wake_at: float | None = None  # on the monotonic clock, like every time of a phase
-    child: Child | None = None
     attempt = 1
     rung = Rung.RUN
     outcome: Outcome | None = None
@@ -122,12 +122,9 @@ class Execution:
     _ladder_ends: float | None = None
     _next_rung = Rung.RETRY
     _next_at = _pause = 0.0
-    _command: Command | None = None
-    _background_output: Sequence[int] = ()
     _by_a_person = True
     _last: Outcome | None = None  # how the task itself last ended
     _why_ending: Outcome | None = None
-    _termination: Termination | None = None
     _takeover_of: Run | None = None
     _healing: Healing | None = None  # from the first heal on
     _hearing: reading.CommentReading | None = None
@@ -158,6 +155,11 @@ class Execution:
         self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
         log = f"{context.workspace.root}/{context.workspace.run_log(task.id, self.run_id)}"
         self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
+        self._current = Attempt(self.run_id, self._transcript)
+
+    @property
+    def child(self) -> Child | None:
+        return self._current.child
 
     @property
     def done(self) -> bool:
@@ -185,6 +187,7 @@ class Execution:
 
     def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self.rung, self.phase, self._is_begun = rung, Phase.WAITING, False
+        self._current = Attempt(self.run_id, self._transcript)
         if self.started_at is None:
             self.began_at, self.started_at = monotonic, now
         if self._ladder_ends is None:
@@ -197,7 +200,7 @@ class Execution:
         if self._obey_plain_comments(now):
             return
         try:
-            self.child = self._start_child(now)
+            self._start_command(now)
         except CannotRun as error:
             self._transcript.note(str(error))
             outcome = classify(error.exit_code, None, str(error))
@@ -234,13 +237,13 @@ class Execution:
             return self.context.settings.config.heal_timeout
         return reading.ANSWER_WITHIN if self.rung is Rung.COMMENTS else self.task.timeout
 
-    def _start_child(self, now: datetime) -> Child:
+    def _start_command(self, now: datetime) -> None:
         try:
-            command = self._command = self._prepare(now)
+            command = self._prepare(now)
         except (OSError, ValueError, RuntimeError, TickdownError) as error:
             # Whatever odd names of folders and programs can provoke, or a disk too full for a snapshot.
             raise CannotRun(f"can't be started: {error}", lacking=remedy(error) is not None) from None
-        return launch(command)
+        self._current.start(command)
 
     def _prepare(self, now: datetime) -> Command:
         place = self.context.place
@@ -273,57 +276,37 @@ class Execution:
     # --- what happens ------------------------------------------------------------------------------------------
 
     def on_output(self) -> None:
-        assert self.child is not None
-        self._transcript.read(self.child)
+        self._current.read()
 
     def on_exit(self, now: datetime, monotonic: float) -> None:
         """The command itself has ended. Children that it left in the background are not waited for."""
-        assert self.child is not None
-        self.child.exited = True
-        self.on_output()
+        self._current.exited()
         if self.phase is Phase.ENDING:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
-        # What its background children write from here on is not this attempt's, so nothing can complete what is held.
-        self._background_output, self.child.open_outputs = [*self._background_output, *self.child.open_outputs], []
-        self._transcript.end()
-        outcome = self._classified(*self.child.exit_status(), now)
+        is_request = self.task.request is not None and self.rung is not Rung.HEAL
+        outcome = self._current.end_by_itself(now, self.task.zone, is_request=is_request)
         if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
             self._write_lock(now, monotonic, LOOKING_TAKES)
-            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+            self._start_ending(outcome, self._current.leader, TIMEOUT_GRACE, monotonic)
         else:
             self._attempt_over(outcome, now, monotonic)
-
-    def _classified(self, exit_code: int | None, signal: int | None, now: datetime) -> Outcome:
-        output, answer = self._transcript.summary(), self._answer(exit_code)
-        outcome = classify(
-            exit_code, signal, output=output, is_request=self.task.request is not None and self.rung is not Rung.HEAL,
-            answer=answer, now=now, zone=self.task.zone,
-        )  # fmt: skip
-        if outcome.error is not None and (answer is None or answer.error is None):
-            outcome = replace(outcome, error=self._transcript.with_last_line(outcome.error))
-        return outcome
-
-    def _answer(self, exit_code: int | None) -> Answer | None:
-        if self.child is None or self._command is None or self._command.format is None:
-            return None
-        said, besides = self._transcript.said(self.child.stdout), self._transcript.said(self.child.output)
-        return read_answer(self._command.format, said, besides, exit_code)
 
     def on_time(self, now: datetime, monotonic: float) -> None:
         """The moment asked for by `wake_at` has come."""
         match self.phase:
-            case Phase.RUNNING if self.child is not None and self.child.exited:
+            case Phase.RUNNING if self._current.has_exited:
                 self.on_exit(now, monotonic)  # what follows it was put off
             case Phase.RUNNING:
                 if self.rung is Rung.HEAL:
                     self._write_lock(now, monotonic, LOOKING_TAKES)
-                self._start_ending(self._timeout_outcome(monotonic), self._leader(), TIMEOUT_GRACE, monotonic)
+                self._start_ending(self._timeout_outcome(monotonic), self._current.leader, TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
-                assert self._termination is not None
-                self.wake_at = self._termination.step(monotonic)
+                termination = self._current.termination
+                assert termination is not None
+                self.wake_at = termination.step(monotonic)
                 if self.wake_at is None:
-                    self._ending_done(self._termination, now, monotonic)
+                    self._ending_done(termination.survivors, now, monotonic)
             case Phase.WAITING if self._cancelled is not None:
                 self._finish(self._cancelled, now)
             case Phase.WAITING if not self._is_begun:
@@ -342,20 +325,20 @@ class Execution:
             return
         self._by_a_person = by_a_person
         outcome = self._cancelled = Outcome(RunStatus.CANCELLED, error=why)
-        if self.phase is Phase.RUNNING and self.child is not None and self.child.exited:
+        if self.phase is Phase.RUNNING and self._current.has_exited:
             return  # it has ended by itself, which is to be recorded as soon as the database can be written
         if self.phase is Phase.WAITING:
             self._finish(outcome, now)
             return
         if self.phase is Phase.RUNNING:
             self._write_lock(now, monotonic, SHUTDOWN_GRACE)
-            self._start_ending(outcome, self._leader(), 0.0 if at_once else SHUTDOWN_GRACE, monotonic)
-        elif self._termination is not None:
+            self._start_ending(outcome, self._current.leader, 0.0 if at_once else SHUTDOWN_GRACE, monotonic)
+        elif self._current.termination is not None:
             self._why_ending = (
                 self._why_ending if self._why_ending and self._why_ending.status is RunStatus.TIMEOUT else outcome
             )
             if at_once:
-                self._termination.hurry(monotonic)
+                self._current.termination.hurry(monotonic)
 
     # --- trouble -----------------------------------------------------------------------------------------------
 
@@ -390,7 +373,7 @@ class Execution:
         if self.phase is Phase.ENDING and self.wake_at is not None:
             self._why_ending = self._why_ending or outcome  # its processes must still be seen to their end
         elif self.child is not None and self.phase is Phase.RUNNING:
-            self._start_ending(outcome, self._leader(), TIMEOUT_GRACE, monotonic)
+            self._start_ending(outcome, self._current.leader, TIMEOUT_GRACE, monotonic)
         else:
             self._finish(outcome, now)
 
@@ -401,9 +384,9 @@ class Execution:
             return
         self._is_lost, self._end = True, None
         self.context.log.warning("lease_lost", task_id=self.task.id, run_id=self.run_id, lease=self.lease.number)
-        self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
-        assert self._termination is not None
-        self._termination.last_attempt = self.attempt
+        self._start_ending(None, self._current.leader, TIMEOUT_GRACE, monotonic)
+        assert self._current.termination is not None
+        self._current.termination.last_attempt = self.attempt
 
     def put_off(self, until: float) -> None:
         """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
@@ -424,17 +407,16 @@ class Execution:
         self, why: Outcome | None, leader: tuple[int, int] | None, grace: float, monotonic: float
     ) -> None:
         self._why_ending = why
-        self._background_output = ()
-        self._termination = Termination(self.run_id, leader, grace, monotonic)
+        self._current.end_processes(leader, grace, monotonic)
         self.phase = Phase.ENDING
         self.wake_at = monotonic
 
-    def _ending_done(self, termination: Termination, now: datetime, monotonic: float) -> None:
+    def _ending_done(self, survivors: Sequence[int], now: datetime, monotonic: float) -> None:
         """May be called again, if the database could not be used for what follows."""
         if self._is_lost:
             self._drop()
             return
-        why, survivors = self._why_ending, termination.survivors
+        why = self._why_ending
         if survivors:
             blamed = why or self._last
             assert blamed is not None
@@ -447,20 +429,12 @@ class Execution:
         elif survivors and why is not None and self.rung is not Rung.HEAL:
             self._finish(why, now)
         elif why is None:  # the leftovers of an attempt that another follows
-            self._close_child()
+            self._current.close()
             self.phase = Phase.WAITING
             self._next_at = monotonic + self._pause
             self.wake_at = monotonic
         else:
-            if self.child is not None:
-                self.on_output()
-                self._transcript.end()
-                exit_code, signal = self.child.exit_status()
-                why = replace(why, exit_code=exit_code, signal=signal)
-                if why.status is not RunStatus.SUCCESS:  # what an agent that was cut off had spent is not forgotten
-                    answer = self._answer(exit_code)
-                    why = replace(why, usage=answer.usage) if answer is not None else why
-            self._attempt_over(why, now, monotonic)
+            self._attempt_over(self._current.ended_as(why), now, monotonic)
 
     def _taken_over(self, why: Outcome, now: datetime, monotonic: float) -> None:
         from tickdown.heal import healer
@@ -551,7 +525,7 @@ class Execution:
             self._last = ended
         self._next_rung, self._pause = rung, pause
         self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
-        self._start_ending(None, self._leader(), TIMEOUT_GRACE, monotonic)
+        self._start_ending(None, self._current.leader, TIMEOUT_GRACE, monotonic)
 
     def _as_requested(self, outcome: Outcome) -> Outcome:
         """How it ended does not matter to whoever asked for the end: `stop`, or a tick that found this run stale."""
@@ -597,7 +571,7 @@ class Execution:
             self._next_attempt(self._next_rung, now, monotonic)
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
-        self._close_child()
+        self._current.close()
         if self.started_at is None and not self.holds_slot and not self._takes_slot(now):
             self.phase, self._next_rung = Phase.WAITING, rung
             self._next_at = self.wake_at = monotonic + LOOK_FOR_SLOT_EVERY
@@ -645,7 +619,7 @@ class Execution:
     def _heal_over(self, healing: Healing, outcome: Outcome, now: datetime, monotonic: float) -> None:
         """May be called again, if the database could not be used for what follows."""
         assert self._last is not None
-        result = healing.judge(self.attempt, outcome, self._answer(outcome.exit_code), now)
+        result = healing.judge(self.attempt, outcome, self._current.answer(outcome.exit_code), now)
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
             healing.settled()
@@ -707,7 +681,7 @@ class Execution:
             self._skip(hearing.words, wish, now)
             return
         started = hearing.go_ahead(self.attempt, outcome, span, wish, now)
-        self._close_child()
+        self._current.close()
         if not started:
             self._finish(self._as_requested(outcome), now)
             return
@@ -749,25 +723,28 @@ class Execution:
         return End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
 
     def record_end(self) -> None:
-        """Its rows, the task's counters, alerts and tickets, in the transaction that is going on."""
-        end, db = self._end, self.context.db
-        assert end is not None
-        if self._is_plain(end.outcome):
-            self.end_is_recorded = runs.finish_unremarkable(
-                db.connection,
-                self.lease,
-                self.task.id,
-                end.outcome,
-                self._transcript.span,
-                end.summary,
-                self.source,
-                end.at,
-                None if self.holds_slot else self.started_at,
-            )
-            if self.end_is_recorded:
-                return
-            # Somebody wants it to end as something else, or its task has a past that this end changes.
-            end = self._end = self._end_as(self._as_requested(end.outcome), end.at, USUAL, None)
+        """Its rows, the task's counters, alerts and tickets, in the transaction that is going on. Should that be rolled back,
+        this is called again."""
+        assert self._end is not None
+        recorded = False
+        if self._is_plain(self._end.outcome):
+            recorded = self._record_in_short(self._end)
+            if not recorded:
+                # Somebody wants it to end as something else, or its task has a past that this end changes.
+                self._end = self._end_as(self._as_requested(self._end.outcome), self._end.at, USUAL, None)
+        if not recorded:
+            self._record_in_full(self._end)
+        self.end_is_recorded = True
+
+    def _record_in_short(self, end: End) -> bool:
+        started_at = None if self.holds_slot else self.started_at
+        return runs.finish_unremarkable(
+            self.context.db.connection, self.lease, self.task.id, end.outcome, self._transcript.span, end.summary,
+            self.source, end.at, started_at,
+        )  # fmt: skip
+
+    def _record_in_full(self, end: End) -> None:
+        db = self.context.db
         if not self.holds_slot and self.started_at is not None:
             runs.hold_slots(db.connection, [(self.lease, self.started_at)])
         is_healed = self._healing is not None and self._healing.is_proven
@@ -784,10 +761,9 @@ class Execution:
         as_told = replace(self.task, title=self.redactor.text(self.task.title))  # with which alerts begin
         verdict = conclude(db, as_told, ending, how, end.told, end.at)
         self._closes = verdict is not None and verdict.closing is not None
-        self.end_is_recorded = True
 
     def _is_plain(self, outcome: Outcome) -> bool:
-        """What nearly every run comes to, and is recorded in short."""
+        """What nearly every run comes to: it is recorded in short, with fewer statements."""
         return (
             self.attempt == 1
             and self.rung is Rung.RUN
@@ -822,7 +798,7 @@ class Execution:
         return replace(told, retries=self.retries_used + self.transient_retries_used)
 
     def _drop(self) -> None:
-        self._close_child()
+        self._current.close()
         self._let_others_heal()
         self._transcript.close()
         self.lock.release()
@@ -830,16 +806,6 @@ class Execution:
         self.wake_at = None
 
     # --- small things ------------------------------------------------------------------------------------------
-
-    def _leader(self) -> tuple[int, int] | None:
-        return (self.child.pid, self.child.started) if self.child else None
-
-    def _close_child(self) -> None:
-        if self.child is not None:
-            self.child.leave_alone(self._background_output)
-            self._background_output = ()
-            self.child.close()
-            self.child = None
 
     def _timeout_outcome(self, monotonic: float) -> Outcome:
         text = f"did not end within {duration_text(self._own_limit())}"
@@ -854,7 +820,7 @@ class Execution:
             task_id=self.task.id,
             run_id=self.run_id,
             attempt=self.attempt,
-            child=self._leader(),
+            child=self._current.leader,
             deadline=now + timedelta(seconds=seconds),
             deadline_monotonic=monotonic + seconds,
             ladder_deadline=now + timedelta(seconds=ends - monotonic),
@@ -866,7 +832,7 @@ class Execution:
 
     def _name_child_in_lock(self) -> None:
         try:
-            self.lock.name_child(self._leader())
+            self.lock.name_child(self._current.leader)
         except OSError as error:
             self._lock_not_written(error)
 

@@ -35,9 +35,10 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 class Job(Protocol):
     """What the supervisor can drive: a run, the taking over of a hung one, a helper."""
 
-    child: Child | None
     wake_at: float | None
 
+    @property
+    def child(self) -> Child | None: ...
     @property
     def done(self) -> bool: ...
     @property

@@ -469,6 +469,8 @@ class Tick:
             self._tell_news()
 
     def _work_off(self) -> None:
+        """The loop. What is ready is claimed and started; something happens; what has ended is put on record; and what follows
+        from that is decided, which may be ready in the next turn."""
         while not self._is_over:
             until: float | None = None
             ended: list[Job] = []
