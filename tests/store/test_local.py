@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.helpers import Workspace
-from tests.test_idle import FAR_AWAY, is_idle, probe
+from tests.tick.test_idle import FAR_AWAY, is_idle, probe
 from tickdown.config import load_settings
 from tickdown.context.app import app_with
 from tickdown.store import schema
