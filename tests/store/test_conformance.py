@@ -36,6 +36,7 @@ from tickdown.base.model import (
     TicketKind,
     Usage,
 )
+from tickdown.base.records import replace
 from tickdown.failure.ladder import NoHeal, judge
 from tickdown.failure.outcomes import Outcome
 from tickdown.schedule.schedule import parse_schedule
@@ -123,12 +124,17 @@ def run_of(db: Database, lease: Lease) -> Run:
 
 def new_run(task_id: str = "job", owner: Owner = FIRST, at: datetime = NOW, group: str | None = None) -> runs.NewRun:
     occurrence = Occurrence(task_id, at, Source.BASELINE_CRON, f"{task_id}@{at.isoformat()}", at)
-    return runs.NewRun(runs.new_run_id(at), occurrence, owner, "trace", "log", group)
+    known = Facts(task_id, armed_at=at)
+    return runs.NewRun(runs.new_run_id(at), occurrence, owner, "trace", "log", known, group=group)
+
+
+def claim(db: Database, new: runs.NewRun, known: Facts, at: datetime, **limits: int | None) -> runs.Claim:
+    return runs.claim(db, replace(new, facts=known, **limits), at)
 
 
 def claimed(db: Database, task_id: str = "job", owner: Owner = FIRST, at: datetime = NOW) -> Lease:
     new = new_run(task_id, owner, at)
-    assert runs.claim(db, new, facts(db, task_id), at, limit=9) is runs.Claim.WON
+    assert claim(db, new, facts(db, task_id), at, limit=9) is runs.Claim.WON
     return new.lease
 
 
@@ -199,55 +205,57 @@ def test_whoever_waits_too_long_for_a_writer_is_told_that_it_is_busy(connect: Op
 def test_of_many_who_claim_an_occurrence_at_once_one_wins(opener: Opener, db: Database) -> None:
     known, ready, claims = facts(db), threading.Barrier(6), list[runs.Claim]()
 
-    def claim(number: int) -> None:
+    def try_it(number: int) -> None:
         mine = opener()
         ready.wait()
-        claims.append(runs.claim(mine, new_run(owner=Owner(f"host{number}", 1, 1, "boot")), known, NOW, limit=9))
+        claims.append(claim(mine, new_run(owner=Owner(f"host{number}", 1, 1, "boot")), known, NOW, limit=9))
         mine.close()
 
-    threads = [threading.Thread(target=claim, args=(number,)) for number in range(6)]
+    threads = [threading.Thread(target=try_it, args=(number,)) for number in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(claim.name for claim in claims) == ["LOST"] * 5 + ["WON"]
+    assert sorted(one.name for one in claims) == ["LOST"] * 5 + ["WON"]
     assert len(runs.running_runs(db)) == 1
 
 
 def test_a_task_that_runs_is_not_claimed_again(db: Database) -> None:
     claimed(db)
-    assert runs.claim(db, new_run(at=NOW + MINUTE), facts(db), NOW, limit=9) is runs.Claim.LOST
+    assert claim(db, new_run(at=NOW + MINUTE), facts(db), NOW, limit=9) is runs.Claim.LOST
     assert facts(db).running and not facts(db, "other").running
 
 
 def test_a_decision_from_facts_that_have_changed_claims_nothing(db: Database) -> None:
     before = facts(db)
     finish(db, claimed(db), SUCCESS)
-    assert runs.claim(db, new_run(at=NOW + MINUTE), before, NOW + MINUTE, limit=9) is runs.Claim.LOST
-    assert runs.claim(db, new_run(at=NOW + MINUTE), facts(db), NOW + MINUTE, limit=9) is runs.Claim.WON
+    assert claim(db, new_run(at=NOW + MINUTE), before, NOW + MINUTE, limit=9) is runs.Claim.LOST
+    assert claim(db, new_run(at=NOW + MINUTE), facts(db), NOW + MINUTE, limit=9) is runs.Claim.WON
 
 
 def test_no_more_run_than_there_are_slots(db: Database) -> None:
-    assert runs.claim(db, new_run("job"), facts(db, "job"), NOW, limit=1) is runs.Claim.WON
-    assert runs.claim(db, new_run("other"), facts(db, "other"), NOW, limit=1) is runs.Claim.AT_CAPACITY
-    assert runs.claim(db, new_run("third"), facts(db, "third"), NOW, limit=None) is runs.Claim.WON
+    assert claim(db, new_run("job"), facts(db, "job"), NOW, limit=1) is runs.Claim.WON
+    assert claim(db, new_run("other"), facts(db, "other"), NOW, limit=1) is runs.Claim.AT_CAPACITY
+    assert claim(db, new_run("third"), facts(db, "third"), NOW, limit=None) is runs.Claim.WON
     assert runs.slots_held(db) == 2
 
 
 def test_no_more_of_a_group_run_than_it_may(db: Database) -> None:
-    def claim(task_id: str, group: str) -> runs.Claim:
-        return runs.claim(db, new_run(task_id, group=group), facts(db, task_id), NOW, limit=9, group_limit=1)
+    def claim_in_group(task_id: str, group: str) -> runs.Claim:
+        return claim(db, new_run(task_id, group=group), facts(db, task_id), NOW, limit=9, group_limit=1)
 
-    assert claim("job", "gpu") is runs.Claim.WON
-    assert claim("other", "gpu") is runs.Claim.GROUP_FULL
-    assert claim("third", "disk") is runs.Claim.WON
+    assert claim_in_group("job", "gpu") is runs.Claim.WON
+    assert claim_in_group("other", "gpu") is runs.Claim.GROUP_FULL
+    assert claim_in_group("third", "disk") is runs.Claim.WON
 
 
 def test_what_is_claimed_ahead_holds_no_slot_until_it_takes_one(db: Database) -> None:
     new = new_run()
     with db.transaction() as connection:
         going = runs.ActiveRuns(connection)
-        assert runs.claim_in(connection, going, new, facts(db), NOW, limit=1, ahead=True) is runs.Claim.WON
+        assert (
+            runs.claim_in(connection, going, replace(new, facts=facts(db), limit=1, ahead=True), NOW) is runs.Claim.WON
+        )
     assert runs.slots_held(db) == 0
     assert not runs.take_slot(db, new.lease, 0, NOW)
     assert runs.take_slot(db, new.lease, 1, NOW + SECOND)
@@ -257,7 +265,7 @@ def test_what_is_claimed_ahead_holds_no_slot_until_it_takes_one(db: Database) ->
 def test_what_was_claimed_ahead_can_be_given_back_as_if_it_had_never_been(db: Database) -> None:
     before, new = facts(db), new_run()
     with db.transaction() as connection:
-        runs.claim_in(connection, runs.ActiveRuns(connection), new, before, NOW, limit=1, ahead=True)
+        runs.claim_in(connection, runs.ActiveRuns(connection), replace(new, facts=before, limit=1, ahead=True), NOW)
     with db.transaction() as connection:
         assert runs.unclaim(connection, new.lease)
         assert not runs.unclaim(connection, new.lease)
