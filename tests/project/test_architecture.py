@@ -112,6 +112,12 @@ def test_only_the_store_knows_its_engine() -> None:
     assert knows == {"store.database", "store.heartbeat", "tick.idle"}
 
 
+def test_the_store_does_not_know_the_shortcut_of_an_idle_tick() -> None:
+    """What the two have in common is in `store.heartbeat`."""
+    shortcut = {"workspace.shortcut", "workspace.scan", "tick.idle"}
+    assert [name for name in MODULES if name.startswith("store") and own(name) & shortcut] == []
+
+
 def test_nobody_but_the_store_speaks_sql() -> None:
     for name, path in MODULES.items():
         if name.partition(".")[0] != "store" and name != "tick.idle":

@@ -14,12 +14,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TypeVar
 
+from tickdown.base.machine import host_name
 from tickdown.base.records import field, record
 from tickdown.store.database import Connection, UnusableDatabase, open_file
 from tickdown.store.errors import Damaged, NotOpened, Unusable
+from tickdown.store.heartbeat import checkout
 from tickdown.tasks.catalogue import TaskFile, file_from, values_of
 from tickdown.time.instants import to_store
-from tickdown.workspace.shortcut import checkout
 
 T = TypeVar("T")
 _LAYOUT = 1
@@ -131,7 +132,7 @@ class LocalStore:
 
 def local_store(root: Path) -> LocalStore:
     """Of the workspace in this folder."""
-    return LocalStore(root / "state" / "local.db", checkout(str(root)))
+    return LocalStore(root / "state" / "local.db", checkout(host_name(), str(root)))
 
 
 def _make(connection: Connection) -> None:

@@ -19,14 +19,13 @@ from datetime import UTC, datetime
 
 from tickdown.base.machine import host_name, machine_load
 from tickdown.store import heartbeat
-from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY
+from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY, checkout
 from tickdown.store.schema import MIGRATIONS
 from tickdown.time.instants import to_store
 from tickdown.workspace.shortcut import (
     ROTATE_AT,
     Look,
     basis,
-    checkout,
     fingerprint,
     is_complete,
     outside,
@@ -86,7 +85,7 @@ def _look(root: str) -> tuple[bool, Look | None]:
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     try:
-        if not _has_nothing_to_do(connection, checkout(root), token, now):
+        if not _has_nothing_to_do(connection, checkout(host_name(), root), token, now):
             connection.close()
             return False, None
         of_basis = basis(outside(root), variables)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from datetime import datetime
 
-from tickdown.base.machine import boot_id, host_name
+from tickdown.base.machine import boot_id
 from tickdown.workspace.scan import UNTRUSTED, scan
 
 ROTATE_AT = 10 * 1024 * 1024  # bytes of scheduler.log
@@ -38,14 +38,6 @@ def read_fingerprint(root: str) -> tuple[str, str]:
     with open(fingerprint_path(root), encoding="utf-8") as file:
         token, _, made_from = file.read().rstrip("\n").partition(" ")
     return token, made_from
-
-
-def checkout(root: str) -> str:
-    """The name under which the database keeps that token, of this host and folder."""
-    from _blake2 import blake2b
-
-    name = f"{host_name()}\0{root}".encode("utf-8", "surrogateescape")
-    return f"catalogue {blake2b(name, digest_size=16).hexdigest()}"
 
 
 def outside(root: str) -> list[str]:
