@@ -79,8 +79,9 @@ def test_edits_that_an_earlier_version_noted_are_moved(workspace: Workspace, mon
     workspace.task("a", schedule=FAR_AWAY)
     found = find_workspace(str(workspace.root), {}, workspace.root)
     app = app_with(found, load_settings(found, {}))
+    when_moved = next(number for number, sql in enumerate(schema.MIGRATIONS) if "DROP TABLE files" in sql)
     with monkeypatch.context() as earlier:
-        earlier.setattr("tickdown.store.database.MIGRATIONS", schema.MIGRATIONS[:-1])
+        earlier.setattr("tickdown.store.database.MIGRATIONS", schema.MIGRATIONS[:when_moved])
         app.database().close()
     workspace.sql("INSERT INTO own_edits VALUES ('tasks/a.md', 'digest', '2099-01-01T00:00:00.000Z')")
     workspace.sql("INSERT INTO files VALUES ('tasks/a.md', 's', 'd', 'a', NULL, '[]', 0, 0)")

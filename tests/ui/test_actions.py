@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.agents.test_agents import agent_task, program
+from tests.healing import FIX, Healing, says
 from tests.helpers import SCHEDULER, Gate, Workspace
 
 ME = getpass.getuser()
@@ -82,6 +83,18 @@ def test_a_stop_and_a_closed_ticket_name_who_asked(workspace: Workspace) -> None
     assert stopped == [(workspace.last_run("slow")["run_id"],)]
     workspace.cli("tickets", "--close", "1", code=1)
     assert len(recorded(workspace)) == 3
+
+
+def test_who_took_back_a_heal_is_on_record_with_the_files(workspace: Workspace) -> None:
+    healing = Healing(workspace, f"{FIX}\n{says()}")
+    run = healing.tick()
+    assert run["status"] == "success"
+    workspace.cli("heal", "job", "--undo", run["run_id"])
+    assert recorded(workspace) == [("undo_heal", "job", "person", ME)]
+    assert workspace.sql("SELECT run_id, detail FROM actions") == [(run["run_id"], "scripts/job.sh")]
+    assert logged(workspace) == [("heal_undone", "job", "person", ME)]
+    workspace.cli("heal", "job", "--undo", run["run_id"], code=1)
+    assert len(recorded(workspace)) == 1
 
 
 def test_what_is_refused_leaves_no_row(workspace: Workspace) -> None:

@@ -63,11 +63,10 @@ def add(
     task = _accepted(app, path, text, now)
     _write(path, text)
     note_own_edit(opened.context, path, now)
-    catalog = app.catalog(opened.db)
     with opened.db.transaction() as connection:
         tasks.forget(opened.db, name, now)  # `in 30 minutes` counts from now, whatever had this name before
-        sync_catalog(opened.db, catalog, now)
         record_action(connection, opened, asker, ActionName.ADD, task.id, detail=task.path)
+    sync_catalog(opened.db, app.catalog(opened.db), now)
     log_action(app.log, "added", asker, task_id=task.id, path=task.path)
     return task_view(task, tasks.facts(opened.db, task.id), None, now)
 
