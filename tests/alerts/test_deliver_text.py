@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.helpers import well_formed
-from tickdown.alerts.delivery import DIGEST_ABOVE, LIMIT, Message, bundle, html_text, is_quiet, plain_text
+from tickdown.alerts.channels.telegram import LIMIT, html_text
+from tickdown.alerts.delivery import DIGEST_ABOVE, bundle, is_quiet
+from tickdown.alerts.message import Message, plain_text
 from tickdown.alerts.messages import broken_file_alert
 from tickdown.base.model import Alert
 from tickdown.base.redact import Redactor

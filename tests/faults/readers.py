@@ -15,7 +15,8 @@ from tests.faults import nasty
 from tests.helpers import well_formed
 from tickdown.actions.add import split_sentence
 from tickdown.agents.calls import Format, read_answer
-from tickdown.alerts.delivery import Message, SendError, _judge_answer, html_text, plain_text
+from tickdown.alerts.channels.telegram import html_text, judge_answer
+from tickdown.alerts.message import Message, SendError, plain_text
 from tickdown.base.errors import TickdownError
 from tickdown.base.model import Alert, AlertKind, Comment, RunStatus
 from tickdown.base.redact import Redactor
@@ -217,7 +218,7 @@ def wishes(data: bytes) -> None:
 def telegram(data: bytes) -> None:
     for status in (200, 400, 429, 500):
         try:
-            _judge_answer(status, _text(data)[:50], data)
+            judge_answer(status, _text(data)[:50], data)
         except SendError as error:
             str(error).encode()
             nasty.shown_safely(str(error))

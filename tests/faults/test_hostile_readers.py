@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.faults import garbage, nasty, readers
 from tests.faults.readers import READERS
 from tests.helpers import Workspace
-from tickdown.alerts.delivery import Message, html_text
+from tickdown.alerts.channels.telegram import html_text
+from tickdown.alerts.message import Message
 from tickdown.base.model import Alert, AlertKind
 from tickdown.base.redact import Redactor
 from tickdown.base.terminal import cells

@@ -1,0 +1,1 @@
+"""The ways out, one module each: a channel sends a `Message`, or raises `SendError`."""
