@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test live agents demo torture bench lint clean
+.PHONY: run test quick live agents demo torture bench lint clean
 .DELETE_ON_ERROR:
 
 run: $(VENV)/ready
@@ -18,6 +18,12 @@ run: $(VENV)/ready
 # each of them would translate all tests anew, every time.
 test: $(VENV)/ready-dev
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 4 --dist worksteal
+
+# The part that needs few processes and no waiting: decisions, readers, the store, documents, and a few real ticks. Under a minute.
+QUICK := base time schedule tasks failure store workspace governor/test_governor.py governor/test_governor_properties.py \
+	alerts/test_deliver_text.py ui/test_help.py ui/test_add.py run/test_recording.py project/test_architecture.py project/test_docs.py
+quick: $(VENV)/ready-dev
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -q -n 4 --dist worksteal $(addprefix tests/,$(QUICK))
 
 # Real ticks across a change of the clock that really happens: about 5 minutes, so not part of `make test`.
 live: $(VENV)/ready-dev
