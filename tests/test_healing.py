@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -819,6 +820,12 @@ def test_heals_come_one_at_a_time(workspace: Workspace) -> None:
     assert trace.read_text().split() == ["in", "out"] * 4
 
 
+def deadlines_in(lock: Path) -> dict[str, str] | None:
+    """None while only its claim is in there, or its text is being written."""
+    text = lock.read_text()
+    return json.loads(text) if "ladder_deadline" in text and text.endswith("\n") else None
+
+
 def test_the_deadline_of_the_ladder_is_in_the_lock_and_ends_the_wait_for_a_heal(workspace: Workspace) -> None:
     healing = Healing(workspace, says(), "")
     workspace.config(healing.file("config.yaml").replace("heal_timeout: 60s", "heal_timeout: 1s"))
@@ -833,7 +840,7 @@ def test_the_deadline_of_the_ladder_is_in_the_lock_and_ends_the_wait_for_a_heal(
         fcntl.flock(held, fcntl.LOCK_EX)
         tick = workspace.start("tick")
         lock = healing.root / "state/locks/job.lock"
-        holder = wait_for(lambda: lock.exists() and lock.read_text() and json.loads(lock.read_text()), "the lock")
+        holder = wait_for(lambda: lock.exists() and deadlines_in(lock), "the lock of a run that has begun")
         assert holder["ladder_deadline"] > holder["deadline"]
         tick.communicate()
     run = workspace.last_run("job")
