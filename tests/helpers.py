@@ -196,16 +196,11 @@ class Workspace:
 
     # --- behind the scenes ---
 
-    def sql(self, statement: str, *values: object, file: str = "tickdown.db") -> list[tuple[Any, ...]]:
-        with sqlite3.connect(self.root / "state" / file, timeout=30) as connection:
+    def sql(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
+        with sqlite3.connect(self.root / "state" / "tickdown.db", timeout=30) as connection:
             rows = connection.execute(statement, values).fetchall()
         connection.close()
         return rows
-
-    def local(self, statement: str) -> list[tuple[Any, ...]]:
-        """The same of what only this host knows; nothing where nobody has made that yet."""
-        path = self.root / "state" / "local.db"
-        return self.sql(statement, file=path.name) if path.exists() and path.stat().st_size else []
 
     def log_text(self, run: dict[str, Any]) -> str:
         return (self.root / run["log"]).read_text(errors="replace")

@@ -13,7 +13,7 @@ import pytest
 
 from tickdown.attempt.attempt import Attempt
 from tickdown.attempt.transcript import Transcript
-from tickdown.base.model import Rung
+from tickdown.base.model import Lease, Rung
 from tickdown.context.context import Context
 from tickdown.failure.outcomes import Outcome
 from tickdown.processes.termination import Termination
@@ -32,7 +32,7 @@ class Ending(Execution):
     """A run that is over and records its end as a row; `trouble` is the bug that it meets, behind what it wrote."""
 
     def __init__(self, db: Database, name: str, trouble: Exception | None = None) -> None:
-        self.db, self.name, self.run_id, self.trouble = db, name, name, trouble
+        self.db, self.name, self.run_id, self.lease, self.trouble = db, name, name, Lease(name), trouble
         self.task = cast(Task, SimpleNamespace(rerun_interrupted=False))
         self.phase, self._current = Phase.OVER, no_process()
         self.failed_with: Exception | None = None
@@ -101,7 +101,7 @@ class EndingBadly(Execution):
 
     def __init__(self) -> None:
         self.context = SimpleNamespace(log=SimpleNamespace(error=lambda *event, **details: None))
-        self.task, self.run_id = SimpleNamespace(id="a"), "run"
+        self.task, self.run_id, self.lease = SimpleNamespace(id="a"), "run", Lease("run")
         self.phase, self.wake_at = Phase.ENDING, 0.0
         self._current = no_process()
         self._current.termination = cast(Termination, SimpleNamespace(step=lambda monotonic: None, survivors=[]))

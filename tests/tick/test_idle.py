@@ -260,7 +260,7 @@ def test_a_file_that_another_tick_has_met_meanwhile_is_not_taken_for_gone(settle
     settled.task("a", schedule=FAR_AWAY, title="another")
     tick_interrupted_by(settled, f"(tasks / 'newer.md').write_text('{NEWER}'); {ANOTHER_TICK}")
     assert settled.sql("SELECT id, gone FROM tasks ORDER BY id") == [("a", 0), ("newer", 0)]
-    assert len(settled.local("SELECT 1 FROM files")) == 2
+    assert len(settled.sql("SELECT 1 FROM files")) == 2
     assert is_idle(settled)
 
 
@@ -277,7 +277,7 @@ def test_a_file_that_a_command_has_met_meanwhile_is_not_taken_for_gone(settled: 
     command = "subprocess.run([*sys.argv[2:4], 'run', 'back', *sys.argv[4:]], check=True)"
     tick_interrupted_by(settled, f"(tasks / 'back.md').write_text({text!r}); {command}")
     assert settled.sql("SELECT gone FROM tasks WHERE id = 'back'") == [(0,)]
-    assert ("tasks/back.md",) in settled.local("SELECT path FROM files")
+    assert ("tasks/back.md",) in settled.sql("SELECT path FROM files")
 
 
 @pytest.mark.parametrize("happens", ["rename(tasks / 'b.md')", "unlink()"])
@@ -449,10 +449,6 @@ REASONS: dict[str, Callable[[Workspace], object]] = {
     "an open door": lambda ws: (ws.root / "state").chmod(0o755),
     "a lost database": lambda ws: (ws.root / "state" / "tickdown.db").unlink(),
     "a lost shortcut": lambda ws: (ws.root / "state" / "shortcut").unlink(),
-    "a lost fingerprint": lambda ws: (ws.root / "state" / "fingerprint").unlink(),
-    "a database that was brought up to date by another": lambda ws: ws.sql(
-        "UPDATE meta SET value = 'another' WHERE name LIKE 'catalogue %'"
-    ),
 }  # fmt: skip
 
 
@@ -560,11 +556,11 @@ def test_a_configuration_that_changes_while_a_tick_runs_is_noticed(settled: Work
     """It has read the old one, so what it makes of the files must not be kept under the new one."""
     settled.task("c", schedule="manual", group="late")
     tick = settled.start("tick", "--every", "1s")
-    wait_for(lambda: settled.local("SELECT 1 FROM files WHERE task_id = 'c'"), "the first pass")
+    wait_for(lambda: settled.sql("SELECT 1 FROM files WHERE task_id = 'c'"), "the first pass")
     settled.config("groups: {late: 1}\n")
     settled.task("d")
     wait_for(
-        lambda: settled.local("SELECT 1 FROM files WHERE task_id = 'd'"), "a pass with the new configuration in place"
+        lambda: settled.sql("SELECT 1 FROM files WHERE task_id = 'd'"), "a pass with the new configuration in place"
     )
     tick.terminate()
     tick.communicate(timeout=60)
@@ -597,7 +593,7 @@ def test_a_comment_that_could_not_be_obeyed_is_tried_again(settled: Workspace) -
 def test_once_a_day_everything_is_read_and_looked_at_anew(settled: Workspace) -> None:
     """Whatever was overlooked, it is not overlooked for ever."""
     settled.sql("UPDATE tasks SET look_at = NULL")
-    settled.local("UPDATE files SET task = replace(task, '\"true\"', '\"wrong\"')")
+    settled.sql("UPDATE files SET task = replace(task, '\"true\"', '\"wrong\"')")
     settled.sql("UPDATE meta SET value = '2026-01-01T00:00:00.000Z' WHERE name = 'last_prune'")
     settled.tick()
     assert settled.sql("SELECT COUNT(*) FROM tasks WHERE look_at IS NOT NULL") == [(1,)]

@@ -45,7 +45,6 @@ def remove_old(context: Context, now: datetime) -> Pruned:
         removed += len(lot)
         logs += sum(_remove(context.workspace.root / log) for log in lot if log)
     ticks.remove_old_bookkeeping(context.db, config.keep_runs, now)
-    context.local.forget_edits(now - ticks.A_DAY)
     logs += _remove_strays(context, before)
     _remove_snapshots(context)
     _remove_unfinished(context, now)

@@ -13,9 +13,8 @@ from tickdown.base.redact import Redactor, secrets_in
 from tickdown.config import Settings, load_settings, remember
 from tickdown.context.context import Context
 from tickdown.processes.process import boot_id, this_process
-from tickdown.store import heals, outbox, tasks, ticks
+from tickdown.store import files, outbox, tasks, ticks
 from tickdown.store.database import Database, UnusableDatabase, has_content
-from tickdown.store.local import Known, local_store
 from tickdown.tasks.catalogue import (
     Catalog,
     catalog_of,
@@ -25,14 +24,7 @@ from tickdown.tasks.catalogue import (
 )
 from tickdown.workspace.folders import PRIVATE_FILE, Workspace, make_private_dir, replace_file
 from tickdown.workspace.scheduler_log import Log
-from tickdown.workspace.shortcut import (
-    Look,
-    fingerprint,
-    fingerprint_path,
-    read_fingerprint,
-    read_shortcut,
-    shortcut_path,
-)
+from tickdown.workspace.shortcut import Look, fingerprint, read_shortcut, shortcut_path
 
 LOOK_AGAIN = 3  # at most, where files disappear while they are read
 
@@ -133,43 +125,32 @@ def app_with(workspace: Workspace, settings: Settings) -> App:
 
 
 def load(workspace: Workspace, settings: Settings, db: Database | None, look: Look | None = None) -> Catalog:
-    now, token, kept = datetime.now(UTC), "", Known()
+    now, remembered, kept = datetime.now(UTC), "", {}
     if db is not None:
-        local = local_store(workspace.root)
-        token, kept = ticks.synced(db, local.checkout), local.known()
-    anew = not token or kept.token != token
-    if anew:
-        kept = Known()
+        with db.one_moment():
+            remembered, kept = ticks.remembered_catalogue(db), files.all_files(db)
     # What is kept must not be newer than what is found: a file that another tick has met in between would be taken for gone.
-    if look is not None and look.still_holds(str(workspace.root), token):
+    if look is not None and look.still_holds(str(workspace.root), remembered):
         now, found = look.at, look.found
     else:
         found = scan_tasks(workspace)
-    trusted = bool(settings.basis) and kept.fingerprint.startswith(settings.basis)
-    catalog = catalog_of(found, workspace, settings.config.surroundings(), kept.files, now, trusted=trusted)
+    trusted = bool(settings.basis) and remembered.startswith(settings.basis)
+    catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
     for _ in range(LOOK_AGAIN):
         if not catalog.vanished:
             break
         now, found = datetime.now(UTC), scan_tasks(workspace)  # it may have another name by now
-        catalog = catalog_of(found, workspace, settings.config.surroundings(), kept.files, now, trusted=trusted)
+        catalog = catalog_of(found, workspace, settings.config.surroundings(), kept, now, trusted=trusted)
     made_from = None if catalog.may_read_otherwise else fingerprint(settings.basis, found)
-    return replace(
-        catalog, made_from=made_from or settings.basis, remembered=kept.fingerprint, anew=anew, token=token,
-        root=workspace.root,
-    )  # fmt: skip
+    return replace(catalog, made_from=made_from or settings.basis, remembered=remembered)
 
 
 def refresh(context: Context, now: datetime, look: Look | None = None) -> Catalog:
     """Bring the catalogue and the store up to date with the files, and see to what was found broken. For ticks."""
-    local = local_store(context.workspace.root)
-    if not local.path.exists():
-        heals.move_own_edits(context.db, local)
     catalog = reject_past_dates(load(context.workspace, context.settings, context.db, look), context.db, now)
     # Before the files are remembered as known: a tick that dies in between must leave the next one something to report.
     _report_broken_files(context.db, catalog, now)
-    catalog = replace(catalog, token=sync_catalog(context.db, catalog, now, seen_to=True))
-    if not catalog.duplicates:
-        leave_shortcut(context, catalog)
+    sync_catalog(context.db, catalog, now, seen_to=True)
     return catalog
 
 
@@ -180,7 +161,7 @@ def _report_broken_files(db: Database, catalog: Catalog, now: datetime) -> None:
     outbox.report_broken_files(db, broken, now)
 
 
-def leave_shortcut(context: Context, catalog: Catalog) -> None:
+def leave_shortcut(context: Context) -> None:
     """What the next tick must know before it has read the configuration. Where every tick has to tell a watcher, none is
     idle."""
     root, settings = context.workspace.root, context.settings
@@ -190,21 +171,11 @@ def leave_shortcut(context: Context, catalog: Catalog) -> None:
         if settings.config.ping_url:
             path.unlink(missing_ok=True)
             return
-        made = f"{catalog.token} {catalog.made_from}" if catalog.token else ""
-        if _left_fingerprint(str(root)) != made:
-            replace_file(Path(fingerprint_path(str(root))), f"{made}\n".encode(), PRIVATE_FILE)
         lines = [str(context.db.path), *settings.variables]
         if not path.exists() or read_shortcut(str(root)) != lines:
             replace_file(path, "".join(f"{line}\n" for line in lines).encode(), PRIVATE_FILE)
     except (OSError, UnicodeError) as error:
         context.log.warning("shortcut_not_left", error=str(error))
-
-
-def _left_fingerprint(root: str) -> str | None:
-    try:
-        return " ".join(read_fingerprint(root)).strip()
-    except (OSError, ValueError):
-        return None
 
 
 def reject_past_dates(catalog: Catalog, db: Database, now: datetime) -> Catalog:
@@ -215,15 +186,16 @@ def reject_past_dates(catalog: Catalog, db: Database, now: datetime) -> Catalog:
     return without_past_dates(catalog, met, now)
 
 
-def sync_catalog(db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False, seen_to: bool = False) -> str:
+def sync_catalog(
+    db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool = False, seen_to: bool = False
+) -> None:
     """Let the store know the task files as they are; with duplicates nobody knows which is meant. Unless somebody sees to
     what is broken in them (`seen_to`), the next tick is not to take them for known. The first time after another database was
-    lost, that is told; unless whoever calls does it himself (`rebuilt`). The token for it (see `store.local`)."""
+    lost, that is told; unless whoever calls does it himself (`rebuilt`)."""
     if catalog.duplicates or (catalog.made_from == catalog.remembered and not (catalog.read or catalog.removed)):
-        return catalog.token
-    assert catalog.root is not None
-    local = local_store(catalog.root)
+        return
     with db.transaction() as connection:
+        files.write(connection, catalog.read, catalog.removed)
         before = ticks.replaces(db)
         if before is not None and before[1] is None:
             ticks.known_from_now_on(connection, now)
@@ -231,11 +203,9 @@ def sync_catalog(db: Database, catalog: Catalog, now: datetime, *, rebuilt: bool
                 outbox.add_alert(connection, _about_the_one_before(str(db.path), before[0]), now)
             rebuilt = True
         tasks.sync(connection, catalog, now, boot_id(), rebuilt=rebuilt)
-        token = ticks.now_synced(connection, local.checkout, catalog.token)
-    if token and not db.is_rehearsing:
-        made_from = catalog.made_from if seen_to else catalog.made_from.partition(" ")[0]
-        local.remember(token, made_from, catalog.read, catalog.removed, anew=catalog.anew)
-    return token
+        # If somebody has written another one meanwhile, theirs may be the newer: then neither is taken for complete.
+        complete = seen_to and ticks.remembered_catalogue(db) == catalog.remembered
+        ticks.remember_catalogue(connection, catalog.made_from if complete else catalog.made_from.partition(" ")[0])
 
 
 def _about_the_one_before(path: str, before: str) -> Alert:

@@ -13,7 +13,6 @@ from tickdown.base.records import record
 from tickdown.base.redact import Redactor
 from tickdown.config import Settings
 from tickdown.store.database import Database
-from tickdown.store.local import LocalStore, local_store
 from tickdown.time.zones import get_zone
 from tickdown.workspace.folders import Workspace
 from tickdown.workspace.scheduler_log import Log
@@ -27,10 +26,6 @@ class Context:
     redactor: Redactor
     log: Log
     owner: Owner
-
-    @property
-    def local(self) -> LocalStore:
-        return local_store(self.workspace.root)
 
     @property
     def place(self) -> Place:

@@ -67,4 +67,4 @@ def note_own_edit(context: Context, path: Path, now: datetime) -> None:
     except OSError:
         return
     name = context.workspace.relative(path).encode("utf-8", "backslashreplace").decode()
-    heals.note_own_edit(context.db, context.local, name, digest, now)
+    heals.note_own_edit(context.db, name, digest, now)

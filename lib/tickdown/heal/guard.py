@@ -356,7 +356,6 @@ class _Watch:
         at_home = (around.home / name for name in _AGENTS_AT_HOME) if around.home is not None else ()
         self._passed_over = {*map(Path, of_database), *at_home, *around.of_agents} | {
             scope.workspace.logs, scope.workspace.heals, scope.workspace.locks, state / "heal.lock", state / "metrics.prom",
-            state / "local.db", state / "local.db-journal", state / "fingerprint",
             scope.workspace.root / ".git" / "objects",
         }  # fmt: skip
 

@@ -270,7 +270,7 @@ class Heal:
 
     def _compare(self, before: Snapshot) -> Findings:
         db, since = self.context.db, self.row.started_at
-        own, others = self.context.local.own_edits(since), heals.others_at_work(db, self.row.run_id, since)
+        own, others = heals.own_edits(db, since), heals.others_at_work(db, self.row.run_id, since)
         return guard.compare(self.scope, before, self.around, own, others)
 
     def _judge(self, findings: Findings, outcome: Outcome) -> list[str]:
@@ -613,7 +613,7 @@ def _take_back(
         by_name = path in before.tops and path != context.workspace.root
         return by_name or guard.never_edited(path, context.workspace, scope.task_file, around) is not None
 
-    own = context.local.own_edits(row.started_at)
+    own = heals.own_edits(context.db, row.started_at)
     others = heals.others_at_work(context.db, row.run_id, row.started_at)
     findings = guard.compare(scope, before, around, own, others)
     since_boot = [change for change in findings.forbidden if _is_newer_than_boot(change, row)]

@@ -487,7 +487,7 @@ class Slots:
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
         except OSError:
             return True
-        if (task.path, digest) in self.context.local.own_edits(since):
+        if (task.path, digest) in heals.own_edits(self.context.db, since):
             return False
         self.context.log.warning("held", task_id=task.id, reason="its file was changed while a heal is going on")
         return True

@@ -129,11 +129,11 @@ class Database:
         except OSError as error:
             raise _not_opened(self.path, error) from None
         if is_there:
-            self._use(open_file(self.path))
+            self._use(self._open(self.path))
             return
         with _alone_with(self.path):
             _clear_away(self.path)
-            self._use(open_file(self.path))
+            self._use(self._open(self.path))
 
     def _use(self, connection: Connection) -> None:
         self.connection = connection
@@ -143,6 +143,22 @@ class Database:
         except BaseException:
             self.connection.close()  # its descriptors may be the last ones
             raise
+
+    @staticmethod
+    def _open(path: Path) -> Connection:
+        try:
+            make_dir(path.parent)
+            # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
+            descriptor = private_opener(str(path), os.O_RDWR | os.O_CREAT)
+            try:
+                info = os.fstat(descriptor)
+                if info.st_mode & 0o077 and info.st_uid == os.geteuid():
+                    os.fchmod(descriptor, PRIVATE_FILE)
+            finally:
+                os.close(descriptor)
+            return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection)
+        except (OSError, sqlite3.OperationalError) as error:
+            raise _not_opened(path, error) from None
 
     def _prepare(self) -> None:
         self.connection.execute("PRAGMA foreign_keys = ON")
@@ -223,9 +239,14 @@ class Database:
         if self._turns is None:
             self._turns = os.memfd_create("turns", os.MFD_CLOEXEC)
 
-    @property
-    def is_rehearsing(self) -> bool:
-        return self._rehearsing
+    @contextmanager
+    def one_moment(self) -> Iterator[None]:
+        """What is read inside is of one moment, whatever others write meanwhile."""
+        self.connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self.connection.rollback()
 
     @contextmanager
     def rehearsal(self) -> Iterator[None]:
@@ -290,28 +311,11 @@ class Database:
         for suffix in ("-wal", "-shm"):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)  # of a database that is gone
         os.replace(copy, self.path)
-        self.connection = open_file(self.path)
+        self.connection = self._open(self.path)
         self._use_wal()
         self.connection.close()
         self.reopen()
         return aside
-
-
-def open_file(path: Path) -> Connection:
-    """Created if it is not there, and readable for its owner alone."""
-    try:
-        make_dir(path.parent)
-        # SQLite would create it readable for all; its companions (-wal, -shm) copy the mode of the file.
-        descriptor = private_opener(str(path), os.O_RDWR | os.O_CREAT)
-        try:
-            info = os.fstat(descriptor)
-            if info.st_mode & 0o077 and info.st_uid == os.geteuid():
-                os.fchmod(descriptor, PRIVATE_FILE)
-        finally:
-            os.close(descriptor)
-        return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, factory=Connection)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise _not_opened(path, error) from None
 
 
 def has_content(path: Path | str) -> bool:

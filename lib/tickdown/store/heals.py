@@ -10,7 +10,6 @@ from tickdown.base.model import HealRow, HealStatus, HealVerdict, Lease, Rung
 from tickdown.failure.ladder import MOST_HEALS_A_DAY, NoHeal
 from tickdown.store import runs
 from tickdown.store.database import Connection, Database, Row
-from tickdown.store.local import LocalStore
 from tickdown.time.instants import from_store, to_store
 
 
@@ -122,21 +121,20 @@ def _row(row: Row) -> HealRow:
 # --- edits of our own ------------------------------------------------------------------------------------------
 
 
-def note_own_edit(db: Database, local: LocalStore, path: str, digest: str, now: datetime) -> None:
+def note_own_edit(db: Database, path: str, digest: str, now: datetime) -> None:
     """Never before the begin of a heal that is going on, or that would take it for the healer's and put it back: `now` may be
     when the run ended for which this was written, and the clock may have been set back since."""
-    row = db.one("SELECT MAX(started_at) AS at FROM heals WHERE status IN ('running', 'unproven')")
-    begun = row["at"] if row is not None and row["at"] else ""
-    local.note_own_edits([(path, digest, max(to_store(now), begun))])
+    with db.transaction() as connection:
+        connection.execute(
+            "INSERT INTO own_edits (path, digest, at) VALUES (?, ?, MAX(?, COALESCE((SELECT MAX(started_at) FROM heals"
+            " WHERE status IN ('running', 'unproven')), '')))",
+            (path, digest, to_store(now)),
+        )
 
 
-def move_own_edits(db: Database, local: LocalStore) -> None:
-    """From a database of an earlier version, which kept them."""
-    rows = db.all("SELECT path, digest, at FROM own_edits")
-    if rows:
-        local.note_own_edits([(row["path"], row["digest"], row["at"]) for row in rows])
-        with db.transaction() as connection:
-            connection.execute("DELETE FROM own_edits")
+def own_edits(db: Database, since: datetime) -> set[tuple[str, str]]:
+    rows = db.all("SELECT path, digest FROM own_edits WHERE at >= ?", to_store(since))
+    return {(row["path"], row["digest"]) for row in rows}
 
 
 def running_since(db: Database) -> datetime | None:

@@ -1,5 +1,5 @@
-"""What an idle tick and the store have in common: the two rows that every tick leaves, however little it did (a heartbeat and a
-snapshot of the machine), and the name of what was last read. On the way of every tick, so it imports next to nothing."""
+"""What an idle tick and the store have in common: the two rows that every tick leaves, however little it did. On the way of
+every tick, so it imports next to nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,6 @@ OUTAGE_AFTER = timedelta(minutes=5)
 # Ticks that begin together may stamp in any order; a heartbeat further ahead is from a clock that has been set back.
 CLOCK_SLACK = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(days=1)
-
-
-def checkout(host: str, root: str) -> str:
-    """The name under which the database keeps the token of what this host has last read in this folder (see `local`)."""
-    from _blake2 import blake2b  # not through hashlib, which loads all of OpenSSL
-
-    name = f"{host}\0{root}".encode("utf-8", "surrogateescape")
-    return f"catalogue {blake2b(name, digest_size=16).hexdigest()}"
 
 
 def beat(connection: sqlite3.Connection, at: str, host: str, pid: int) -> None:

@@ -389,12 +389,6 @@ MIGRATIONS: tuple[str, ...] = (
     ALTER TABLE task_runs ADD COLUMN lease INTEGER NOT NULL DEFAULT 1;
     """,
     """
-    -- What only one host knows is in a file of its own there (see store/local.py). What the task files meant is read anew, as
-    -- after every update; `own_edits` are moved there, and then this table is empty.
-    DROP TABLE files;
-    DELETE FROM meta WHERE name = 'catalogue';
-    """,
-    """
     -- Who has asked for what: a person by name, a task by its id, a program by the name of its token.
     CREATE TABLE actions (
         id INTEGER PRIMARY KEY,

@@ -68,7 +68,7 @@ def sync(connection: Connection, catalog: Catalog, now: datetime, boot_id: str, 
     # Whatever in a file has changed, it is looked at anew; so is a task whose file is broken now.
     met = {file.path for file in new}
     connection.executemany(_LOOK_AGAIN_BY_PATH, [(file.path,) for file in files if file.path not in met])
-    for row in connection.execute("SELECT id, path, first_seen FROM tasks WHERE NOT gone").fetchall():
+    for row in _who_may_be_gone(connection, files):
         if row["id"] not in catalog and _is_gone(row, catalog):
             connection.execute("UPDATE tasks SET gone = 1 WHERE id = ?", (row["id"],))
             connection.execute("DELETE FROM chains WHERE task_id = ?", (row["id"],))
@@ -171,6 +171,16 @@ def _chain_changes(task: Task, known: list[Row]) -> list[tuple[str, tuple[object
         ("INSERT INTO chains (task_id, upstream, wants) VALUES (?, ?, ?)", (task.id, upstream, wants))
         for upstream, wants in task.after.items()
     ]
+
+
+def _who_may_be_gone(connection: Connection, files: list[TaskFile]) -> list[Row]:
+    """Those without a file of that name, and those whose file is one of these, which may be another's by now; all of them,
+    if that is less trouble."""
+    select = "SELECT id, path, first_seen FROM tasks WHERE NOT gone"
+    if len(files) > _MANY:
+        return connection.execute(select).fetchall()
+    found = connection.execute(f"{select} AND path NOT IN (SELECT path FROM files)").fetchall()
+    return found + [row for file in files for row in connection.execute(f"{select} AND path = ?", (file.path,))]
 
 
 def _is_gone(row: Row, catalog: Catalog) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -89,26 +88,14 @@ def snapshot(db: Database, host: str, due: int, load1: float | None, memory_kib:
         heartbeat.snapshot(connection, to_store(now), host, due, load1, memory_kib)
 
 
-def synced(db: Database, checkout: str) -> str:
-    """The token of the last time that the tasks were brought up to date with the files of this checkout; empty if nobody can
-    tell what was read then."""
-    row = db.one("SELECT value FROM meta WHERE name = ?", checkout)
+def remembered_catalogue(db: Database) -> str:
+    """The fingerprint of what the catalogue was made from."""
+    row = db.one("SELECT value FROM meta WHERE name = 'catalogue'")
     return row["value"] if row is not None else ""
 
 
-def now_synced(connection: Connection, checkout: str, before: str) -> str:
-    """The new token; empty if somebody else has brought them up to date since the files were read, and left another one than
-    `before`: theirs may be the newer, so that neither is taken for complete."""
-    row = connection.execute("SELECT value FROM meta WHERE name = ?", (checkout,)).fetchone()
-    token = _new_token(connection, checkout)
-    return token if (row["value"] if row is not None else "") == before else ""
-
-
-def _new_token(connection: Connection, checkout: str) -> str:
-    """Never one that was there before: somebody may still go by that."""
-    token = os.urandom(8).hex()
-    connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (checkout, token))
-    return token
+def remember_catalogue(connection: Connection, fingerprint: str) -> None:
+    connection.execute("INSERT OR REPLACE INTO meta VALUES ('catalogue', ?)", (fingerprint,))
 
 
 def replaces(db: Database) -> tuple[str, datetime | None] | None:
@@ -125,10 +112,10 @@ def known_from_now_on(connection: Connection, now: datetime) -> None:
     connection.execute("INSERT OR REPLACE INTO meta VALUES ('replaced_at', ?)", (to_store(now),))
 
 
-def forget_catalogue(db: Database, checkout: str) -> None:
+def forget_catalogue(db: Database) -> None:
     """Everything is read anew by whoever comes next."""
     with db.transaction() as connection:
-        _new_token(connection, checkout)
+        connection.execute("DELETE FROM meta WHERE name = 'catalogue'")
 
 
 def claim_daily(db: Database, name: str, now: datetime) -> bool:
@@ -184,6 +171,7 @@ def remove_old_bookkeeping(db: Database, keep_runs: timedelta, now: datetime) ->
             connection.execute(f"DELETE FROM {table} WHERE {column} < ?", (to_store(now - keep),))
         # Today's heals and costs are limits; they stay at least for their day.
         connection.execute("DELETE FROM heals WHERE started_at < ?", (to_store(now - max(keep_runs, A_DAY)),))
+        connection.execute("DELETE FROM own_edits WHERE at < ?", (to_store(now - A_DAY),))
         connection.execute("DELETE FROM comments WHERE read_at IS NOT NULL AND at < ?", (to_store(now - keep_runs),))
         connection.execute(
             "DELETE FROM alerts WHERE status <> 'pending' AND created_at < ?", (to_store(now - keep_runs),)

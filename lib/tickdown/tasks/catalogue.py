@@ -83,10 +83,7 @@ class Catalog:
     removed: tuple[str, ...] = ()  # paths that the store still knows
     vanished: bool = False  # something that had been found was gone when it was to be read
     made_from: str = ""  # the fingerprint of all that it was made from
-    remembered: str = ""  # the one that was kept when it was made
-    anew: bool = False  # nothing that was kept could be trusted
-    root: Path | None = None  # of the workspace
-    token: str = ""  # of the last time that the database was brought up to date with the files (see `store.local`)
+    remembered: str = ""  # the one that the store had when it was made
 
     @property
     def is_settled(self) -> bool:

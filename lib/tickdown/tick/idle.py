@@ -19,22 +19,13 @@ from datetime import UTC, datetime
 
 from tickdown.base.machine import host_name, machine_load
 from tickdown.store import heartbeat
-from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY, checkout
+from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY
 from tickdown.store.schema import MIGRATIONS
 from tickdown.time.instants import to_store
-from tickdown.workspace.shortcut import (
-    ROTATE_AT,
-    Look,
-    basis,
-    fingerprint,
-    is_complete,
-    outside,
-    read_fingerprint,
-    read_shortcut,
-)
+from tickdown.workspace.shortcut import ROTATE_AT, Look, basis, fingerprint, is_complete, outside, read_shortcut
 
 _STATE = """
-    SELECT (SELECT value FROM meta WHERE name = :checkout),
+    SELECT (SELECT value FROM meta WHERE name = 'catalogue'),
            (SELECT MAX(at) FROM heartbeats),
            (SELECT value FROM meta WHERE name = 'last_prune'),
            EXISTS (SELECT 1 FROM tasks WHERE look_at <= :now)
@@ -77,19 +68,17 @@ def _look(root: str) -> tuple[bool, Look | None]:
     if os.stat(state).st_mode & 0o077 or _size(os.path.join(root, "logs", "scheduler.log")) >= ROTATE_AT:
         return False, None
     database, *variables = read_shortcut(root)
-    token, known = read_fingerprint(root)
-    if not is_complete(known):
-        return False, None
     if os.path.islink(database) or not os.path.exists(database):
         return False, None
     now = datetime.now(UTC)
     connection = sqlite3.connect(database, timeout=BUSY_SECONDS, isolation_level=None)
     try:
-        if not _has_nothing_to_do(connection, checkout(host_name(), root), token, now):
+        known = _what_to_find(connection, now)
+        if known is None or not is_complete(known):
             connection.close()
             return False, None
         of_basis = basis(outside(root), variables)
-        look = Look(root, now, token)
+        look = Look(root, now, known)
         made = fingerprint(of_basis, look.found)
         if made != known:
             connection.close()
@@ -109,15 +98,16 @@ def _look(root: str) -> tuple[bool, Look | None]:
     return True, None
 
 
-def _has_nothing_to_do(connection: sqlite3.Connection, checkout: str, token: str, now: datetime) -> bool:
-    """As far as the database can tell, if the files are still those that it was brought up to date with under this token."""
-    values = {"now": to_store(now), "version": len(MIGRATIONS), "checkout": checkout}
-    synced, last_beat, last_prune, has_work = connection.execute(_STATE, values).fetchone()
-    if has_work or synced != token or last_beat is None or last_prune is None:
-        return False
+def _what_to_find(connection: sqlite3.Connection, now: datetime) -> str | None:
+    """The fingerprint that everything must have if there is nothing to do; None if there is something anyway."""
+    state = connection.execute(_STATE, {"now": to_store(now), "version": len(MIGRATIONS)}).fetchone()
+    known: str | None = state[0]
+    last_beat, last_prune, has_work = state[1:]
+    if has_work or last_beat is None or last_prune is None:
+        return None
     if not to_store(now - OUTAGE_AFTER) <= last_beat <= to_store(now + CLOCK_SLACK):
-        return False
-    return bool(to_store(now - PRUNE_EVERY) < last_prune <= to_store(now))
+        return None
+    return known if to_store(now - PRUNE_EVERY) < last_prune <= to_store(now) else None
 
 
 def _size(path: str) -> int:

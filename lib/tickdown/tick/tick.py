@@ -28,7 +28,7 @@ from tickdown.base.model import (
 from tickdown.base.records import field, record, replace
 from tickdown.base.terminal import one_line
 from tickdown.comments.meaning import Action, understood
-from tickdown.context.app import facts_as_synced, refresh
+from tickdown.context.app import facts_as_synced, leave_shortcut, refresh
 from tickdown.context.context import Context
 from tickdown.context.task_file import disable_in_file
 from tickdown.governor.governor import (
@@ -149,7 +149,7 @@ class Tick:
             if ticks.beat(context.db, owner.host, owner.pid, now, self._outage):
                 tasks.clock_set_back(context.db, now)
                 outbox.clock_set_back(context.db, now)
-                ticks.forget_catalogue(context.db, context.local.checkout)  # a date that had passed may be yet to come
+                ticks.forget_catalogue(context.db)  # a date that had passed may be yet to come
             for mark in take_marks(context.workspace):
                 ticks.stopped(context.db, mark.reason, mark.until, mark.since)
             gc.freeze()  # what is there by now stays to the end; nobody needs to look for cycles in it
@@ -199,7 +199,7 @@ class Tick:
             self.context.log.error("prune_failed", error=str(error))
         if len(self.catalog.read) == len(self.catalog.files):
             return
-        ticks.forget_catalogue(self.context.db, self.context.local.checkout)
+        ticks.forget_catalogue(self.context.db)
         try:
             self.catalog = refresh(self.context, now)
             self.report.rejected = self.catalog.rejected
@@ -239,6 +239,7 @@ class Tick:
         if self.report.duplicates:
             self._refuse_duplicates(now)
             return
+        leave_shortcut(context)
         if self._heed_comments(now):
             self.catalog = refresh(context, now)
         hints.clear_expired_hints(context.db, self.catalog.get, context.owner.host, now)
@@ -306,8 +307,7 @@ class Tick:
     def _look_later(self, later: list[tuple[Facts, datetime | None]]) -> None:
         """Only if the files are still those that this tick knows: what another one has read since, it must look at. Asked
         after the facts were read, and from then on their revision tells."""
-        catalog, context = self.catalog, self.context
-        if catalog.is_settled and catalog.token and ticks.synced(context.db, context.local.checkout) == catalog.token:
+        if self.catalog.is_settled and ticks.remembered_catalogue(self.context.db) == self.catalog.made_from:
             tasks.look_later(self.context.db, [one for one in later if one[0].task_id.lower() not in self._unobeyed])
 
     def _settle(self, now: datetime) -> None:

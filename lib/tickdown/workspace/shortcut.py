@@ -1,5 +1,5 @@
-"""What an idle tick relies on: `state/shortcut`, and `state/fingerprint` of everything that the catalogue was made from. On
-the way of every tick, so it imports next to nothing."""
+"""What an idle tick relies on: the fingerprint of everything that the catalogue was made from, and `state/shortcut`. On the
+way of every tick, so it imports next to nothing."""
 
 from __future__ import annotations
 
@@ -27,17 +27,6 @@ def read_shortcut(root: str) -> list[str]:
     """The database, then the variables that the configuration refers to."""
     with open(shortcut_path(root), encoding="utf-8") as file:
         return file.read().splitlines()
-
-
-def fingerprint_path(root: str) -> str:
-    return os.path.join(root, "state", "fingerprint")
-
-
-def read_fingerprint(root: str) -> tuple[str, str]:
-    """The fingerprint of what was last read, under the token that the database has since then."""
-    with open(fingerprint_path(root), encoding="utf-8") as file:
-        token, _, made_from = file.read().rstrip("\n").partition(" ")
-    return token, made_from
 
 
 def outside(root: str) -> list[str]:
@@ -89,13 +78,13 @@ class Look:
     """All files with their stamps, as a tick has found them. One that has something to do goes on from here: to look once
     more would cost as much again."""
 
-    __slots__ = ("at", "found", "root", "token", "until")
+    __slots__ = ("at", "found", "remembered", "root", "until")
 
-    def __init__(self, root: str, at: datetime, token: str) -> None:
-        self.root, self.at, self.token = root, at, token
+    def __init__(self, root: str, at: datetime, remembered: str) -> None:
+        self.root, self.at, self.remembered = root, at, remembered
         self.until = time.monotonic() + GOOD_FOR
         self.found = list(scan(os.path.join(root, "tasks")))
 
-    def still_holds(self, root: str, token: str) -> bool:
+    def still_holds(self, root: str, remembered: str) -> bool:
         """Not if another tick has read the files since: what it has met must not be missed here. Nor after a wait."""
-        return (root, token) == (self.root, self.token) and time.monotonic() < self.until
+        return (root, remembered) == (self.root, self.remembered) and time.monotonic() < self.until
