@@ -295,7 +295,7 @@ def test_why_tells_when_a_run_that_a_comment_asks_for_comes(workspace: Workspace
         assert "is obeyed by the next tick" in workspace.cli("comment", task_id, "/run").stdout
     assert "run waits for the end of its pause, in 12 h (" in workspace.cli("comment", "resting", "/run").stdout
     assert next_line(workspace, "free").startswith(
-        "next       due now, ai-oneshot: a comment asks to run it with the next tick: /run"
+        "next       due now, hint: a comment asks to run it with the next tick: /run"
     )
     paused = next_line(workspace, "resting")
     assert paused.startswith("next       in 12 h (") and "tick" not in paused

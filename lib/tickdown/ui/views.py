@@ -170,6 +170,11 @@ def task_row(view: TaskView, now: datetime) -> list[str]:
     return [view.task.id, state, view.task.schedule.text, last_text, next_text(view, now), view.task.title]
 
 
+def source_word(source: Source | str | None) -> str:
+    """What people read; programs get the stored value."""
+    return "hint" if source in (Source.AI_INTERVAL, Source.AI_ONESHOT) else str(source or "")
+
+
 def next_text(view: TaskView, now: datetime) -> str:
     if view.next_run.at is not None:
         if view.held is not None and view.next_run.at <= now:
@@ -332,7 +337,7 @@ def run_row(run: Run, now: datetime, zone: tzinfo) -> list[str]:
         took(duration_ms(run)),
         exit_text,
         str(run.attempts) if run.attempts else "-",
-        run.source,
+        source_word(run.source),
         run_note(run),
     ]
 

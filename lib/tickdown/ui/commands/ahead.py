@@ -24,7 +24,7 @@ from tickdown.schedule.schedule import OneShot
 from tickdown.time.durations import LONGEST, iso, parse_duration, took
 from tickdown.time.moments import coming
 from tickdown.time.zones import get_zone, zone_name
-from tickdown.ui.views import Screen, next_text, say_duplicates
+from tickdown.ui.views import Screen, next_text, say_duplicates, source_word
 
 NAMES_IN_LINE = 6
 LINES_OF_SILENCE = 20
@@ -56,7 +56,10 @@ def next_runs(app: App, screen: Screen, task_id: str | None, count: int) -> Exit
     if rows:
         screen.table(
             ("TASK", "WHEN", "SOURCE", "NOTE"),
-            [[start.task_id, coming(start.at, now, zone), start.source, note or ""] for start, zone, note in rows],
+            [
+                [start.task_id, coming(start.at, now, zone), source_word(start.source), note or ""]
+                for start, zone, note in rows
+            ],
         )
     else:
         screen.line("nothing to come")

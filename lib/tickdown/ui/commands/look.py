@@ -47,6 +47,7 @@ from tickdown.ui.views import (
     run_json,
     runs_table,
     say_duplicates,
+    source_word,
     task_json,
     task_row,
     text_block,
@@ -180,7 +181,7 @@ def _facts_rows(view: TaskView, facts: Facts | None, redactor: Redactor, now: da
         ("state", state),
         *([("now", cut_off_words(view.cut_off))] if view.cut_off is not None else []),
         *([("now", locked_words(view.held, now, task.zone))] if view.held is not None else []),
-        ("next run", next_text(view, now) + (f", {view.next_run.source}" if view.next_run.at else "")),
+        ("next run", next_text(view, now) + (f", {source_word(view.next_run.source)}" if view.next_run.at else "")),
         ("runs", _indented(f"{task.run_as}: ", command_lines(task, redactor))),
         (
             "limits",

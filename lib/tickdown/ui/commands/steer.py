@@ -19,7 +19,7 @@ from tickdown.time.durations import in_words, iso
 from tickdown.time.instants import to_milliseconds
 from tickdown.time.moments import coming
 from tickdown.ui.asker import who_asks
-from tickdown.ui.views import Screen, done, hint_json, hint_words, off_words
+from tickdown.ui.views import Screen, done, hint_json, hint_words, off_words, source_word
 
 
 def pause(app: App, screen: Screen, task_id: str, for_: str | None, until: str | None) -> Exit:
@@ -119,7 +119,9 @@ def _say_next(screen: Screen, task: Task, hinted: Hinted, message: str, now: dat
     if facts is not None and facts.running:
         message += "\nIt is running; this counts once it has ended."
     elif ahead.next.at is not None:
-        message += f"\nnext run {coming(ahead.next.at, now, task.zone)}, {ahead.next.source}: {ahead.because}"
+        message += (
+            f"\nnext run {coming(ahead.next.at, now, task.zone)}, {source_word(ahead.next.source)}: {ahead.because}"
+        )
     else:
         message += f"\nno next run: {off_words(task, facts) or ahead.because}"
     return done(screen, message, document)

@@ -22,7 +22,7 @@ from tickdown.store.database import DamagedDatabase, Database
 from tickdown.tick.tick import Report, Tick, dry_run
 from tickdown.time.durations import iso
 from tickdown.time.zones import get_zone
-from tickdown.ui.views import Screen, action_word, done, run_json
+from tickdown.ui.views import Screen, action_word, done, run_json, source_word
 from tickdown.workspace.shortcut import Look
 
 
@@ -135,7 +135,7 @@ def _show_decisions(app: App, screen: Screen, report: Report) -> None:
     for line in report.duplicates:
         print(f"{printable(line)}; nothing would run", file=sys.stderr)
     for row in rows:
-        why = row["reason"] or f"{row['source']}, due {row['scheduled_for']}"
+        why = row["reason"] or f"{source_word(row['source'])}, due {row['scheduled_for']}"
         count = f" ({row['count']})" if row["count"] > 1 else ""
         screen.line(f"{row['action']:<7} {row['task_id']}  {why}{count}")
     for file in report.rejected:

@@ -39,6 +39,7 @@ from tickdown.ui.views import (
     probation_words,
     run_json,
     say_duplicates,
+    source_word,
     transient_words,
 )
 
@@ -157,10 +158,14 @@ def _decision_words(run: Run, story: Story) -> str:
         return f"{at}: missed{times}: {known}{why} (catch_up: {story.task.catch_up}){span}"
     if run.status is RunStatus.RUNNING:
         dead = story.view.cut_off is not None and story.view.cut_off.run_id == run.run_id
-        return f"{at}: cut off ({run.source})" if dead else f"{at}: running since then ({run.source})"
+        return (
+            f"{at}: cut off ({source_word(run.source)})"
+            if dead
+            else f"{at}: running since then ({source_word(run.source)})"
+        )
     error = f": {one_line(run.error, 80)}" if run.error else ""
     tries = f", {run.attempts} tries" if run.attempts > 1 else ""
-    return f"{at}: {run.status} in {took(duration_ms(run))} ({run.source}{tries}){error}"
+    return f"{at}: {run.status} in {took(duration_ms(run))} ({source_word(run.source)}{tries}){error}"
 
 
 def _now_words(story: Story) -> str:
@@ -198,7 +203,7 @@ def _now_words(story: Story) -> str:
             return f"due since {when(start.at, now, task.zone)}, and waits for {slot}{held}"
         if story.wish is not None and not story.wish[1].starts:
             return f"due, but {_asked(story.wish)}{held}"
-        return f"due: the next tick starts it ({start.source}){held}"
+        return f"due: the next tick starts it ({source_word(start.source)}){held}"
     waits_since = facts.waiting[0].at if facts.waiting else facts.deferred
     if waits_since is not None:
         why_so = (
@@ -284,9 +289,7 @@ def _candidate_lines(story: Story) -> list[str]:
 
     def line(each: Candidate) -> str:
         note = f" ({one_line(each.note)})" if each.note else ""
-        return (
-            f"{when(each.at, story.now, story.task.zone)}: {each.source}{note}{'  <- wins' if each is chosen else ''}"
-        )
+        return f"{when(each.at, story.now, story.task.zone)}: {source_word(each.source)}{note}{'  <- wins' if each is chosen else ''}"
 
     return [line(each) for each in story.coming.candidates]
 
@@ -312,7 +315,7 @@ def _next_words(story: Story) -> str:
         return f"none: {_because(story)}" if words == "-" else words
     if _waits_for_its_agent(story):
         words = "not known when"
-    return f"{words}, {story.coming.next.source}: {_because(story)}"
+    return f"{words}, {source_word(story.coming.next.source)}: {_because(story)}"
 
 
 def _lacks_agent(story: Story) -> bool:
