@@ -8,8 +8,8 @@ import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.helpers import PATIENCE, Gate, Telegram, Workspace, kill, wait_for
 from tests.alerts.test_alerts import OK, outbox, quiet_now
+from tests.helpers import PATIENCE, Gate, Telegram, Workspace, kill, wait_for
 
 
 def held_tick(workspace: Workspace, gate: Gate) -> subprocess.Popen[str]:
