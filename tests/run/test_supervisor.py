@@ -13,11 +13,13 @@ import pytest
 
 from tickdown.attempt.attempt import Attempt
 from tickdown.attempt.transcript import Transcript
-from tickdown.base.model import Lease, Rung
+from tickdown.base.model import Lease, Rung, RunStatus
 from tickdown.context.context import Context
 from tickdown.failure.outcomes import Outcome
 from tickdown.processes.termination import Termination
 from tickdown.run.execution import Execution, Phase
+from tickdown.run.live_run import LiveRun
+from tickdown.run.recorder import Recorded
 from tickdown.run.slots import Claimed, Queued, Slots
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.store.database import Database
@@ -28,12 +30,22 @@ def no_process() -> Attempt:
     return Attempt("run", cast(Transcript, None))
 
 
+def a_run(run_id: str) -> LiveRun:
+    run = cast(LiveRun, LiveRun.__new__(LiveRun))
+    run.run_id, run.lease, run.task = (
+        run_id,
+        Lease(run_id),
+        cast(Task, SimpleNamespace(id="a", rerun_interrupted=False)),
+    )
+    return run
+
+
 class Ending(Execution):
     """A run that is over and records its end as a row; `trouble` is the bug that it meets, behind what it wrote."""
 
     def __init__(self, db: Database, name: str, trouble: Exception | None = None) -> None:
-        self.db, self.name, self.run_id, self.lease, self.trouble = db, name, name, Lease(name), trouble
-        self.task = cast(Task, SimpleNamespace(rerun_interrupted=False))
+        self.db, self.name, self.trouble = db, name, trouble
+        self.run = a_run(name)
         self.phase, self._current = Phase.OVER, no_process()
         self.failed_with: Exception | None = None
 
@@ -42,7 +54,7 @@ class Ending(Execution):
         self.db.connection.execute("INSERT INTO meta (name, value) VALUES (?, 'ended')", (self.name,))
         if self.trouble is not None:
             raise self.trouble
-        self.end_is_recorded = True
+        self.recorded = Recorded(Outcome(RunStatus.SUCCESS))
 
     def let_go(self) -> None:
         self.phase = Phase.DONE
@@ -76,13 +88,13 @@ def loop_of(db: Database, *jobs: Job) -> Iterator[Slots]:
 
 def test_ends_that_come_together_share_one_commit_with_what_takes_their_place(db: Database) -> None:
     ahead = Ending(db, "ahead")
-    ahead.phase, ahead.holds_slot = Phase.WAITING, False
+    ahead.phase, ahead.run.holds_slot = Phase.WAITING, False
     with loop_of(db, *(Ending(db, name) for name in "abc")) as slots:
         slots.claimed = [Claimed(cast(Queued, None), ahead, Rung.RUN)]
         commits = commits_of(db)
         assert len(slots.turn(0)) == 3
     assert recorded(db) == ["a", "b", "c"]
-    assert len(commits) == 1 and ahead.holds_slot
+    assert len(commits) == 1 and ahead.run.holds_slot
 
 
 def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_nothing(db: Database) -> None:
@@ -92,7 +104,7 @@ def test_an_end_that_can_not_be_recorded_leaves_nothing_and_costs_the_others_not
         assert slots.turn(0) == jobs
     assert recorded(db) == ["a", "c"]
     assert [job.failed_with for job in jobs] == [None, trouble, None]
-    assert [job.end_is_recorded for job in jobs] == [True, False, True]
+    assert [job.recorded is not None for job in jobs] == [True, False, True]
     assert not db.connection.in_transaction
 
 
@@ -100,8 +112,8 @@ class EndingBadly(Execution):
     """A run whose processes are gone, and a bug in what is to follow."""
 
     def __init__(self) -> None:
-        self.context = SimpleNamespace(log=SimpleNamespace(error=lambda *event, **details: None))
-        self.task, self.run_id, self.lease = SimpleNamespace(id="a"), "run", Lease("run")
+        self.run = a_run("run")
+        self.run.context = cast(Context, SimpleNamespace(log=SimpleNamespace(error=lambda *event, **details: None)))
         self.phase, self.wake_at = Phase.ENDING, 0.0
         self._current = no_process()
         self._current.termination = cast(Termination, SimpleNamespace(step=lambda monotonic: None, survivors=[]))

@@ -144,11 +144,12 @@ def _run_now(
         execution = slots.claim_by_hand(asked, occurrence, taken, may_heal=heal, echo=watcher.output)
         if execution is None:
             return None
-        log_action(context.log, f"{action}_asked", asker, task_id=task.id, run_id=execution.run_id)
+        run_id, trace_id = execution.run.run_id, execution.run.trace_id
+        log_action(context.log, f"{action}_asked", asker, task_id=task.id, run_id=run_id, trace_id=trace_id)
         slots.run_to_the_end()
     watcher.end()
     deliver(db, app.settings.config, app.redactor, app.log, datetime.now(UTC))
-    ended = runs.get_run(db, execution.run_id)
+    ended = runs.get_run(db, run_id)
     if ended is None or execution.outcome is None:
         told = command_line("history", task.id)
         raise TickdownError(f"{task.id}: another process has taken this run over; `{told}` tells how it ended")

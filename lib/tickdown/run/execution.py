@@ -13,35 +13,30 @@ means for the task, in `run/verdict`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tickdown.alerts import messages
 from tickdown.attempt.attempt import Attempt
-from tickdown.attempt.command import CannotRun, Command, own_variables, prepare, run_variables
-from tickdown.attempt.run_log import SUMMARY_BYTES
-from tickdown.attempt.transcript import Transcript
+from tickdown.attempt.command import CannotRun, Command, prepare, run_variables
 from tickdown.base.errors import Lacking, TickdownError, remedy
 from tickdown.base.model import (
-    NO_USAGE,
     Comment,
     ErrorClass,
     Facts,
     Lease,
-    Modification,
     Run,
     Rung,
     RunStatus,
     SkipReason,
     Source,
 )
-from tickdown.base.records import record, replace
+from tickdown.base.records import replace
 from tickdown.comments import reading
 from tickdown.comments.meaning import Wish
 from tickdown.context.budget import left_to_spend
-from tickdown.context.context import Context
 from tickdown.context.task_file import disable_in_file
 from tickdown.failure.ladder import (
     USUAL,
@@ -56,20 +51,17 @@ from tickdown.failure.ladder import (
     Retry,
     Verify,
     after_heal,
-    is_unremarkable,
     next_step,
     on_probation,
     total_time,
 )
 from tickdown.failure.outcomes import Outcome, classify, cleaned
 from tickdown.governor.governor import next_run
-from tickdown.heal.policy import why_no_heal
-from tickdown.processes.lock import Holder, TaskLock
+from tickdown.processes.lock import Holder
 from tickdown.processes.process import Child, boot_id
-from tickdown.run.verdict import conclude, end_probation, what_was_tried
+from tickdown.run.live_run import LiveRun, Used
+from tickdown.run.recorder import End, Recorded, end_of, is_plain, record_end
 from tickdown.store import outbox, runs, tasks
-from tickdown.tasks.catalogue import reread
-from tickdown.tasks.task import Task
 from tickdown.time.durations import duration_text
 from tickdown.time.instants import to_store
 
@@ -80,8 +72,6 @@ TIMEOUT_GRACE = 10.0
 SHUTDOWN_GRACE = 30.0
 LOOK_FOR_STOP_EVERY = LOOK_FOR_SLOT_EVERY = 1.0
 LOOKING_TAKES = 300.0  # at the most: ending a healer, comparing and restoring
-STOPPED_TEXT = "stopped"
-KILLED_TEXT = "did not end in time and its supervisor hung"
 
 
 class NoBudget(CannotRun):
@@ -96,66 +86,29 @@ class Phase(Enum):
     DONE = auto()
 
 
-@record(frozen=True)
-class End:
-    """How a run ended, before it is recorded."""
-
-    outcome: Outcome
-    at: datetime
-    how: Circumstances
-    retry_at: datetime | None
-    summary: str
-    told: messages.Tried
-
-
 class Execution:
     phase = Phase.WAITING
     wake_at: float | None = None  # on the monotonic clock, like every time of a phase
-    attempt = 1
-    rung = Rung.RUN
     outcome: Outcome | None = None
-    interruptions = 0
-    end_is_recorded = False
-    holds_slot = True  # on record; False of one that was claimed ahead
-    began_at = float("-inf")  # its first attempt, on the monotonic clock
-    started_at: datetime | None = None  # the same, on the clock of the machine
+    recorded: Recorded | None = None  # its end, as it is on record; None again if that was rolled back
     _ladder_ends: float | None = None
     _next_rung = Rung.RETRY
     _next_at = _pause = 0.0
-    _by_a_person = True
     _last: Outcome | None = None  # how the task itself last ended
     _why_ending: Outcome | None = None
     _takeover_of: Run | None = None
     _healing: Healing | None = None  # from the first heal on
     _hearing: reading.CommentReading | None = None
-    _failed_summary = ""
-    _failed_span: tuple[int, int] | None = None  # where in the log the output of the last failed attempt is
     _end: End | None = None
-    _closes = False  # the task is over with this run, and its file must say so
     _broken = False
     _is_begun = True  # False: its attempt has a row, and the command is yet to be started
     _is_taken = False  # over from a dead owner, on record
     _is_lost = False  # to another process, and nothing more of it is ours to record
     _cancelled: Outcome | None = None
 
-    def __init__(
-        self, context: Context, task: Task, lock: TaskLock, lease: Lease, source: Source, scheduled_for: datetime,
-        trace_id: str, *, retries_used: int = 0, transient_retries_used: int = 0, heals_used: int = 0,
-        may_heal: bool = True, modification: Modification | None = None, echo: Callable[[bytes], None] | None = None,
-        uncommented: bool = False,
-    ) -> None:  # fmt: skip
-        self.context, self.task, self.lock = context, task, lock
-        self.lease, self.run_id = lease, lease.run_id
-        self.source, self.scheduled_for, self.trace_id = source, scheduled_for, trace_id
-        self.retries_used, self.transient_retries_used = retries_used, transient_retries_used
-        self.heals_used, self.may_heal = heals_used, may_heal
-        self.echo = echo
-        self._uncommented = uncommented  # nobody has written anything that its first attempt must heed
-        self._modification = modification
-        self.redactor = context.redactor.knowing(own_variables(task, context.settings.environment))
-        log = f"{context.workspace.root}/{context.workspace.run_log(task.id, self.run_id)}"
-        self._transcript = Transcript(log, task.max_log, self.redactor, echo, self._log_failed)
-        self._current = Attempt(self.run_id, self._transcript)
+    def __init__(self, run: LiveRun) -> None:
+        self.run = run
+        self._current = Attempt(run.run_id, run.transcript)
 
     @property
     def child(self) -> Child | None:
@@ -176,7 +129,7 @@ class Execution:
     @property
     def renewed_lease(self) -> Lease | None:
         """None for what waits for its slot, and for what is being taken over."""
-        return self.lease if self.holds_slot and self._takeover_of is None and not self._is_lost else None
+        return self.run.lease if self.run.holds_slot and self._takeover_of is None and not self._is_lost else None
 
     # --- starting ----------------------------------------------------------------------------------------------
 
@@ -186,23 +139,23 @@ class Execution:
         self.announce()
 
     def start(self, rung: Rung, now: datetime, monotonic: float) -> None:
-        self.rung, self.phase, self._is_begun = rung, Phase.WAITING, False
-        self._current = Attempt(self.run_id, self._transcript)
-        if self.started_at is None:
-            self.began_at, self.started_at = monotonic, now
+        self.run.rung, self.phase, self._is_begun = rung, Phase.WAITING, False
+        self._current = Attempt(self.run.run_id, self.run.transcript)
+        if self.run.started_at is None:
+            self.run.began_at, self.run.started_at = monotonic, now
         if self._ladder_ends is None:
-            healing = self.context.settings.config.heal_timeout if self._no_heal(now) is None else None
-            self._ladder_ends = monotonic + total_time(self.task, healing).total_seconds() + TIMEOUT_GRACE
+            healing = self.run.context.settings.config.heal_timeout if self.run.no_heal(now) is None else None
+            self._ladder_ends = monotonic + total_time(self.run.task, healing).total_seconds() + TIMEOUT_GRACE
         # Before the command is started: should that hang, the next tick must know since when.
         self._write_lock(now, monotonic, self._limit(monotonic))
-        stamp = now.astimezone(self.task.zone).isoformat(timespec="seconds")
-        self._transcript.begin(f"attempt {self.attempt} ({rung}) {self.task.id} {stamp}")
+        stamp = now.astimezone(self.run.task.zone).isoformat(timespec="seconds")
+        self.run.transcript.begin(f"attempt {self.run.attempt} ({rung}) {self.run.task.id} {stamp}")
         if self._obey_plain_comments(now):
             return
         try:
             self._start_command(now)
         except CannotRun as error:
-            self._transcript.note(str(error))
+            self.run.transcript.note(str(error))
             outcome = classify(error.exit_code, None, str(error))
             if isinstance(error, NoBudget):
                 outcome = replace(outcome, exit_code=None, error_class=ErrorClass.BUDGET)
@@ -219,23 +172,23 @@ class Execution:
         if self.phase is not Phase.RUNNING or self.child is None:
             return  # it could not be started
         self._name_child_in_lock()
-        self.context.log.info(
-            "attempt_started", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, attempt=self.attempt,
-            rung=self.rung, source=self.source, scheduled_for=to_store(self.scheduled_for), pid=self.child.pid,
+        self.run.context.log.info(
+            "attempt_started", task_id=self.run.task.id, run_id=self.run.run_id, trace_id=self.run.trace_id, attempt=self.run.attempt,
+            rung=self.run.rung, source=self.run.source, scheduled_for=to_store(self.run.scheduled_for), pid=self.child.pid,
         )  # fmt: skip
 
     def _limit(self, monotonic: float) -> float:
         """How long the attempt that begins may take. The deadline of the ladder is over all of them."""
         own = self._own_limit().total_seconds()
         assert self._ladder_ends is not None
-        if self.rung in (Rung.RUN, Rung.RERUN):
+        if self.run.rung in (Rung.RUN, Rung.RERUN):
             return own
         return max(1.0, min(own, self._ladder_ends - monotonic))
 
     def _own_limit(self) -> timedelta:
-        if self.rung is Rung.HEAL:
-            return self.context.settings.config.heal_timeout
-        return reading.ANSWER_WITHIN if self.rung is Rung.COMMENTS else self.task.timeout
+        if self.run.rung is Rung.HEAL:
+            return self.run.context.settings.config.heal_timeout
+        return reading.ANSWER_WITHIN if self.run.rung is Rung.COMMENTS else self.run.task.timeout
 
     def _start_command(self, now: datetime) -> None:
         try:
@@ -246,30 +199,34 @@ class Execution:
         self._current.start(command)
 
     def _prepare(self, now: datetime) -> Command:
-        place = self.context.place
-        variables = run_variables(self.task, place, self.run_id, self.attempt, self.trace_id, self.scheduled_for)
-        match self.rung:
+        place = self.run.context.place
+        variables = run_variables(
+            self.run.task, place, self.run.run_id, self.run.attempt, self.run.trace_id, self.run.scheduled_for
+        )
+        match self.run.rung:
             case Rung.HEAL:
                 assert self._healing is not None and self._last is not None
-                return self._healing.command(self._last, self._failed_span, variables, now)
+                return self._healing.command(self._last, self.run.failed_span, variables, now)
             case Rung.COMMENTS:
-                self._hearing = reading.CommentReading(self.context, self.task, self.lease, self.redactor)
+                self._hearing = reading.CommentReading(
+                    self.run.context, self.run.task, self.run.lease, self.run.redactor
+                )
                 return self._hearing.command(variables, now)
-        budget = left_to_spend(self.context, self.task, self.run_id, now) if self.task.agent else None
+        budget = left_to_spend(self.run.context, self.run.task, self.run.run_id, now) if self.run.task.agent else None
         if budget is not None and budget <= 0:
             raise NoBudget("the budget is used up")
-        command = prepare(self.task, place, variables, self._modification, budget)
+        command = prepare(self.run.task, place, variables, self.run.modification, budget)
         if command.stdin is None:
             return command
-        return replace(command, stdin=self.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
+        return replace(command, stdin=self.run.redactor.text(command.stdin.decode("utf-8", "replace")).encode())
 
     def take_over(
         self, run: Run, leader: tuple[int, int] | None, why: Outcome, now: datetime, monotonic: float
     ) -> None:
         """Continue the run of a dead owner: end what it left running, then let the ladder decide."""
         self._takeover_of = run
-        self.attempt = run.attempts
-        self.interruptions = run.interruptions
+        self.run.attempt = run.attempts
+        self.run.interruptions = run.interruptions
         self._write_lock(now, monotonic, TIMEOUT_GRACE)
         self._start_ending(why, leader, TIMEOUT_GRACE, monotonic)
 
@@ -284,9 +241,9 @@ class Execution:
         if self.phase is Phase.ENDING:
             self.wake_at = monotonic  # look at once whether anybody is left
             return
-        is_request = self.task.request is not None and self.rung is not Rung.HEAL
-        outcome = self._current.end_by_itself(now, self.task.zone, is_request=is_request)
-        if self.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
+        is_request = self.run.task.request is not None and self.run.rung is not Rung.HEAL
+        outcome = self._current.end_by_itself(now, self.run.task.zone, is_request=is_request)
+        if self.run.rung is Rung.HEAL:  # before its edits are looked at, nobody may be left who could go on editing
             self._write_lock(now, monotonic, LOOKING_TAKES)
             self._start_ending(outcome, self._current.leader, TIMEOUT_GRACE, monotonic)
         else:
@@ -298,7 +255,7 @@ class Execution:
             case Phase.RUNNING if self._current.has_exited:
                 self.on_exit(now, monotonic)  # what follows it was put off
             case Phase.RUNNING:
-                if self.rung is Rung.HEAL:
+                if self.run.rung is Rung.HEAL:
                     self._write_lock(now, monotonic, LOOKING_TAKES)
                 self._start_ending(self._timeout_outcome(monotonic), self._current.leader, TIMEOUT_GRACE, monotonic)
             case Phase.ENDING:
@@ -310,7 +267,7 @@ class Execution:
             case Phase.WAITING if self._cancelled is not None:
                 self._finish(self._cancelled, now)
             case Phase.WAITING if not self._is_begun:
-                self.begin(self.rung, now, monotonic)
+                self.begin(self.run.rung, now, monotonic)
             case Phase.WAITING:
                 self._wait_or_go_on(now, monotonic)
             case Phase.OVER | Phase.DONE:
@@ -323,7 +280,7 @@ class Execution:
         if self._takeover_of is not None:  # not ours yet: the next tick finds it as it was
             self._drop()
             return
-        self._by_a_person = by_a_person
+        self.run.by_a_person = by_a_person
         outcome = self._cancelled = Outcome(RunStatus.CANCELLED, error=why)
         if self.phase is Phase.RUNNING and self._current.has_exited:
             return  # it has ended by itself, which is to be recorded as soon as the database can be written
@@ -352,20 +309,20 @@ class Execution:
 
     def _lacking(self, error: str, now: datetime) -> Outcome:
         """What the machine lacks is everybody's trouble: told at once, and the task is not to blame."""
-        error = self.redactor.text(error)
-        outbox.add_alert_once_per(self.context.db, outbox.HOUR, messages.lacking_alert(error), now)
+        error = self.run.redactor.text(error)
+        outbox.add_alert_once_per(self.run.context.db, outbox.HOUR, messages.lacking_alert(error), now)
         return Outcome(RunStatus.FAILED, error_class=ErrorClass.TRANSIENT, error=error)
 
     def fail(self, error: Exception, now: datetime, monotonic: float) -> None:
         """A bug met in this run: it ends as failed, and the others go on."""
-        if self._broken or self._is_lost or self.end_is_recorded:
+        if self._broken or self._is_lost or self.recorded is not None:
             self._drop()  # not even its end could be recorded; the next tick finds it as a run without an owner's care
             return
         from traceback import format_exc
 
         self._broken = True
-        self.context.log.error(
-            "run_broken", task_id=self.task.id, run_id=self.run_id, error=str(error), traceback=format_exc()
+        self.run.context.log.error(
+            "run_broken", task_id=self.run.task.id, run_id=self.run.run_id, error=str(error), traceback=format_exc()
         )
         outcome = Outcome(
             RunStatus.FAILED, error_class=ErrorClass.ERROR, error=f"a bug: {type(error).__name__}: {error}"
@@ -383,10 +340,12 @@ class Execution:
         if self._is_lost or self.done:
             return
         self._is_lost, self._end = True, None
-        self.context.log.warning("lease_lost", task_id=self.task.id, run_id=self.run_id, lease=self.lease.number)
+        self.run.context.log.warning(
+            "lease_lost", task_id=self.run.task.id, run_id=self.run.run_id, lease=self.run.lease.number
+        )
         self._start_ending(None, self._current.leader, TIMEOUT_GRACE, monotonic)
         assert self._current.termination is not None
-        self._current.termination.last_attempt = self.attempt
+        self._current.termination.last_attempt = self.run.attempt
 
     def put_off(self, until: float) -> None:
         """The database could not be used for what was to follow, so that is still to come: `on_time` finds where it was."""
@@ -395,8 +354,8 @@ class Execution:
     def give_up(self, error: Exception) -> None:
         """The database is damaged: how this run ended can only be told to the log."""
         end = self._end.outcome if self._end is not None else self._last
-        self.context.log.error(
-            "end_not_recorded", task_id=self.task.id, run_id=self.run_id, error=str(error),
+        self.run.context.log.error(
+            "end_not_recorded", task_id=self.run.task.id, run_id=self.run.run_id, error=str(error),
             status=end.status if end is not None else None,
         )  # fmt: skip
         self._drop()
@@ -426,7 +385,7 @@ class Execution:
         if self._takeover_of is not None:
             assert why is not None
             self._taken_over(why, now, monotonic)
-        elif survivors and why is not None and self.rung is not Rung.HEAL:
+        elif survivors and why is not None and self.run.rung is not Rung.HEAL:
             self._finish(why, now)
         elif why is None:  # the leftovers of an attempt that another follows
             self._current.close()
@@ -444,45 +403,53 @@ class Execution:
         if not self._is_taken:
             ended = self._ended_before(why, now)
             cut_off = ended is None
-            lease = runs.interrupted(self.context.db, run, self.context.owner, self.attempt, why, now, cut_off=cut_off)
+            lease = runs.interrupted(
+                self.run.context.db, run, self.run.context.owner, self.run.attempt, why, now, cut_off=cut_off
+            )
             if lease is None:
                 self._drop()
                 return
-            self.lease, self._is_taken = lease, True
-            self.interruptions += cut_off
+            self.run.lease, self._is_taken = lease, True
+            self.run.interruptions += cut_off
             self._why_ending = why = ended or why
-            self.context.log.warning("run_taken_over", task_id=self.task.id, run_id=self.run_id, reason=why.error)
-        healer.take_back_interrupted(self.context, self.run_id, now, self.redactor)
+            self.run.context.log.warning(
+                "run_taken_over", task_id=self.run.task.id, run_id=self.run.run_id, reason=why.error
+            )
+        healer.take_back_interrupted(self.run.context, self.run.run_id, now, self.run.redactor)
         self._takeover_of = None
         self._attempt_over(why, now, monotonic)
 
     def _ended_before(self, why: Outcome, now: datetime) -> Outcome | None:
         """How the last attempt had ended, if the owner died between it and the one that was to follow: then nothing was cut
         off, and what was to follow still does, a retry or the rerun of one that was cut off earlier."""
-        last = runs.attempts_of(self.context.db, self.run_id)[-1]
+        last = runs.attempts_of(self.run.context.db, self.run.run_id)[-1]
         if why.status is not RunStatus.ORPHANED or last.rung in (Rung.HEAL, Rung.COMMENTS):
             return None
         outcome = runs.outcome_of(last)
         if outcome.status is RunStatus.ORPHANED:
             return outcome
-        wanted = self.task.enabled or self.source is Source.MANUAL
-        is_retried = wanted and isinstance(next_step(self.task, self._progress(now), outcome, now), Retry)
+        wanted = self.run.task.enabled or self.run.source is Source.MANUAL
+        is_retried = wanted and isinstance(next_step(self.run.task, self._progress(now), outcome, now), Retry)
         return outcome if outcome.status is RunStatus.FAILED and is_retried else None
 
     # --- the ladder --------------------------------------------------------------------------------------------
 
     def _attempt_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        if not self._is_plain(outcome):  # otherwise it is asked when that is recorded
-            outcome = self._as_requested(outcome)
-        if self.rung is Rung.HEAL and self._healing is not None and self._healing.is_going_on:
+        if not is_plain(self.run, outcome):  # otherwise it is asked when that is recorded
+            outcome = self.run.as_requested(outcome)
+        if self.run.rung is Rung.HEAL and self._healing is not None and self._healing.is_going_on:
             self._heal_over(self._healing, outcome, now, monotonic)
             return
-        if self.rung is Rung.COMMENTS and outcome.status in (RunStatus.SUCCESS, RunStatus.FAILED, RunStatus.TIMEOUT):
+        if self.run.rung is Rung.COMMENTS and outcome.status in (
+            RunStatus.SUCCESS,
+            RunStatus.FAILED,
+            RunStatus.TIMEOUT,
+        ):
             self._comments_over(outcome, now, monotonic)
             return
         self._prove_heal(outcome, now)
         progress = Progress() if outcome.status is RunStatus.SUCCESS else self._progress(now)
-        self._apply(next_step(self.task, progress, outcome, now), outcome, now, monotonic)
+        self._apply(next_step(self.run.task, progress, outcome, now), outcome, now, monotonic)
 
     def _apply(self, step: AfterHeal, outcome: Outcome, now: datetime, monotonic: float) -> None:
         if self._cancelled is not None and not isinstance(step, (Finish, FollowUp, AskHuman)):
@@ -493,12 +460,11 @@ class Execution:
                 self._next_attempt(self._opening(Rung.RERUN, now), now, monotonic)
             case Retry(delay=delay):
                 self._go_on_with(Rung.RETRY, delay.total_seconds(), outcome, now, monotonic)
-                self.retries_used += 1
-                if self.echo is not None and delay:
-                    self.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
+                self.run.used = replace(self.run.used, retries=self.run.used.retries + 1)
+                if self.run.echo is not None and delay:
+                    self.run.echo(f"tickdown: {outcome.error}; once more in {duration_text(delay)}\n".encode())
             case FollowUp(at=at):
-                self._finish(outcome, now, retry_at=at)
-                self._count_follow_up(outcome)
+                self._finish(outcome, now, retry_at=at, used=self.run.used.and_a_follow_up(outcome))
             case Finish(status=status, counted=counted, suspend=suspend):
                 how = Circumstances(counted=counted, suspend=suspend)
                 self._finish(outcome if outcome.status is status else replace(outcome, status=status), now, how)
@@ -509,60 +475,44 @@ class Execution:
             case _:  # a heal
                 self._go_on_with(Rung.HEAL, 0.0, outcome, now, monotonic)
 
-    def _count_follow_up(self, outcome: Outcome) -> None:
-        if outcome.error_class is ErrorClass.TRANSIENT:
-            self.transient_retries_used += 1
-        else:
-            self.retries_used += 1
-
     def _go_on_with(self, rung: Rung, pause: float, ended: Outcome | None, now: datetime, monotonic: float) -> None:
         """Another attempt follows, but none starts beside a process of the one before it. `ended` is how the task ended in
         this one; None if that is recorded already."""
-        if ended is not None and self.rung is not Rung.HEAL:
-            self._failed_span = span = self._transcript.span
-            self._failed_summary = self._transcript.summary()
-            runs.finish_attempt(self.context.db, self.lease, self.attempt, cleaned(ended, self.redactor), span, now)
+        if ended is not None and self.run.rung is not Rung.HEAL:
+            self.run.failed_span = span = self.run.transcript.span
+            self.run.failed_summary = self.run.transcript.summary()
+            runs.finish_attempt(
+                self.run.context.db, self.run.lease, self.run.attempt, cleaned(ended, self.run.redactor), span, now
+            )
             self._last = ended
         self._next_rung, self._pause = rung, pause
         self._write_lock(now, monotonic, TIMEOUT_GRACE + pause)
         self._start_ending(None, self._current.leader, TIMEOUT_GRACE, monotonic)
 
-    def _as_requested(self, outcome: Outcome) -> Outcome:
-        """How it ended does not matter to whoever asked for the end: `stop`, or a tick that found this run stale."""
-        match runs.requested_end(self.context.db, self.run_id):
-            case RunStatus.CANCELLED:
-                return replace(outcome, status=RunStatus.CANCELLED, error_class=None, error=STOPPED_TEXT)
-            case RunStatus.KILLED if outcome.status is not RunStatus.CANCELLED:
-                return replace(outcome, status=RunStatus.KILLED, error_class=ErrorClass.TIMEOUT, error=KILLED_TEXT)
-        return outcome
-
     def _progress(self, now: datetime) -> Progress:
-        facts = tasks.facts(self.context.db, self.task.id)
+        facts = tasks.facts(self.run.context.db, self.run.task.id)
         return Progress(
-            retries_used=self.retries_used,
-            transient_retries_used=self.transient_retries_used,
-            heals_used=self.heals_used,
-            interruptions=self.interruptions,
+            retries_used=self.run.used.retries,
+            transient_retries_used=self.run.used.transient_retries,
+            heals_used=self.run.used.heals,
+            interruptions=self.run.interruptions,
             on_probation=facts is not None and on_probation(facts, now),
-            no_heal=self._no_heal(now),
+            no_heal=self.run.no_heal(now),
             next_regular=self._next_regular(now, facts),
         )
 
-    def _no_heal(self, now: datetime) -> NoHeal | None:
-        return why_no_heal(self.context, self.task, now, allowed=self.may_heal)
-
     def _next_regular(self, now: datetime, facts: Facts | None) -> datetime | None:
-        if self.source is Source.MANUAL:
+        if self.run.source is Source.MANUAL:
             return now  # somebody is waiting: a late retry is not for a manual run
         if facts is None:
             return None
         ended = replace(facts, running=False, last_end=now, retry_at=None)
-        return next_run(now, self.task, ended, boot_id()).at
+        return next_run(now, self.run.task, ended, boot_id()).at
 
     def _wait_or_go_on(self, now: datetime, monotonic: float) -> None:
         """Short sleeps: while the next attempt is waited for there is no process that `stop` could end."""
-        if runs.requested_end(self.context.db, self.run_id) is not None:
-            self._finish(self._as_requested(self._last or Outcome(RunStatus.FAILED)), now)
+        if runs.requested_end(self.run.context.db, self.run.run_id) is not None:
+            self._finish(self.run.as_requested(self._last or Outcome(RunStatus.FAILED)), now)
         elif monotonic < self._next_at:
             self.wake_at = min(self._next_at, monotonic + LOOK_FOR_STOP_EVERY)
         elif self._next_rung is Rung.HEAL:
@@ -572,21 +522,23 @@ class Execution:
 
     def _next_attempt(self, rung: Rung, now: datetime, monotonic: float) -> None:
         self._current.close()
-        if self.started_at is None and not self.holds_slot and not self._takes_slot(now):
+        if self.run.started_at is None and not self.run.holds_slot and not self._takes_slot(now):
             self.phase, self._next_rung = Phase.WAITING, rung
             self._next_at = self.wake_at = monotonic + LOOK_FOR_SLOT_EVERY
             return
-        number = self.attempt + 1
-        if runs.start_attempt(self.context.db, self.lease, number, rung, now):
-            self.attempt = number
+        number = self.run.attempt + 1
+        if runs.start_attempt(self.run.context.db, self.run.lease, number, rung, now):
+            self.run.attempt = number
         else:
-            self._finish(self._as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
+            self._finish(self.run.as_requested(self._last or Outcome(RunStatus.CANCELLED)), now)
             return
         self.begin(rung, now, monotonic)
 
     def _takes_slot(self, now: datetime) -> bool:
-        self.holds_slot = runs.take_slot(self.context.db, self.lease, self.context.settings.config.max_concurrent, now)
-        return self.holds_slot
+        self.run.holds_slot = runs.take_slot(
+            self.run.context.db, self.run.lease, self.run.context.settings.config.max_concurrent, now
+        )
+        return self.run.holds_slot
 
     # --- healing -----------------------------------------------------------------------------------------------
 
@@ -595,56 +547,58 @@ class Execution:
 
         assert self._last is not None and self._ladder_ends is not None
         if self._healing is None:
-            self._healing = Healing(self.context, self.lease, self.lock, self.redactor, self._transcript)
-        started = self._healing.start(self.task, self.attempt + 1, self._last, self._ladder_ends - monotonic, now)
+            self._healing = Healing(
+                self.run.context, self.run.lease, self.run.lock, self.run.redactor, self.run.transcript
+            )
+        started = self._healing.start(
+            self.run.task, self.run.attempt + 1, self._last, self._ladder_ends - monotonic, now
+        )
         match started:
             case Start.BEGUN:
-                self.heals_used += 1
-                self.attempt += 1
+                self.run.used = replace(self.run.used, heals=self.run.used.heals + 1)
+                self.run.attempt += 1
                 self.begin(Rung.HEAL, now, monotonic)
             case Start.LATER:
                 self._write_lock(now, monotonic, TIMEOUT_GRACE)  # it waits, it does not hang
                 self.wake_at = min(self._ladder_ends, monotonic + LOOK_FOR_STOP_EVERY)
             case Start.STOPPED:
-                self._finish(self._as_requested(self._last), now)
+                self._finish(self.run.as_requested(self._last), now)
             case NoHeal():
-                self._go_on_unhealed(started, self.heals_used, now, monotonic)
+                self._go_on_unhealed(started, self.run.used.heals, now, monotonic)
 
     def _go_on_unhealed(self, why: NoHeal, heals_used: int, now: datetime, monotonic: float) -> None:
         assert self._last is not None
-        self._transcript.note(f"not healed: {why}")
+        self.run.transcript.note(f"not healed: {why}")
         progress = replace(self._progress(now), no_heal=why, heals_used=heals_used)
-        self._apply(next_step(self.task, progress, self._last, now), self._last, now, monotonic)
+        self._apply(next_step(self.run.task, progress, self._last, now), self._last, now, monotonic)
 
     def _heal_over(self, healing: Healing, outcome: Outcome, now: datetime, monotonic: float) -> None:
         """May be called again, if the database could not be used for what follows."""
         assert self._last is not None
-        result = healing.judge(self.attempt, outcome, self._current.answer(outcome.exit_code), now)
+        result = healing.judge(self.run.attempt, outcome, self._current.answer(outcome.exit_code), now)
         if outcome.status in (RunStatus.CANCELLED, RunStatus.KILLED):
             self._finish(outcome, now)
             healing.settled()
             return
-        self._use_edited_task()
+        self.run.use_edited_task()
         if not result.whole:  # somebody must look at it before anything else is tried
             self._apply(AskHuman(), self._last, now, monotonic)
         elif (why := healing.healer_trouble(outcome)) is not None:
-            self._go_on_unhealed(why, self.heals_used - 1, now, monotonic)
-            self.heals_used -= 1  # once that is done: it may be tried again
+            heals_used = self.run.used.heals - 1
+            self._go_on_unhealed(why, heals_used, now, monotonic)
+            self.run.used = replace(self.run.used, heals=heals_used)  # once that is done: it may be tried again
         else:
-            step = after_heal(self.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
+            step = after_heal(self.run.task, self._progress(now), self._last, result.row.verdict, result.edited, now)
             self._apply(step, self._last, now, monotonic)
         healing.settled()
 
     def _prove_heal(self, outcome: Outcome, now: datetime) -> None:
         if self._healing is None:
             return
-        runs.must_hold(self.context.db.connection, self.lease)  # files may be put back here
+        runs.must_hold(self.run.context.db.connection, self.run.lease)  # files may be put back here
         if self._healing.prove(outcome, now):
-            self._use_edited_task()
-
-    def _use_edited_task(self) -> None:
-        known = self.context.settings.config.surroundings()
-        self.task = reread(self.task, self.context.workspace, known) or self.task
+            self.run.use_edited_task()
+        self.run.is_healed = self._healing.is_proven
 
     def _let_others_heal(self) -> None:
         if self._healing is not None:
@@ -653,155 +607,102 @@ class Execution:
     # --- comments ----------------------------------------------------------------------------------------------
 
     def _opening(self, rung: Rung, now: datetime) -> Rung:
-        return Rung.COMMENTS if reading.need_an_agent(self.context, self.task, self.source, now) else rung
+        return Rung.COMMENTS if reading.need_an_agent(self.run.context, self.run.task, self.run.source, now) else rung
 
     def _obey_plain_comments(self, now: datetime) -> bool:
         """True if somebody does not want this run."""
-        if self.rung not in (Rung.RUN, Rung.RERUN, Rung.COMMENTS) or self.source is Source.MANUAL:
+        if self.run.rung not in (Rung.RUN, Rung.RERUN, Rung.COMMENTS) or self.run.source is Source.MANUAL:
             return False
-        if self._uncommented and self.attempt == 1:
+        if self.run.uncommented and self.run.attempt == 1:
             return False
-        read, wish = reading.plain_wish_for(self.context, self.task, now)
+        read, wish = reading.plain_wish_for(self.run.context, self.run.task, now)
         if wish is None:
             return False
         if wish.starts:
-            with self.context.db.transaction() as connection:
-                reading.act_on(connection, self.task, read, wish, now)
+            with self.run.context.db.transaction() as connection:
+                reading.act_on(connection, self.run.task, read, wish, now)
             return False
         self._skip(read, wish, now)
         return True
 
     def _comments_over(self, outcome: Outcome, now: datetime, monotonic: float) -> None:
-        hearing, span = self._hearing, self._transcript.span
+        hearing, span = self._hearing, self.run.transcript.span
         assert hearing is not None
         wish = hearing.wish_in(outcome, now)
         if wish is not None and not wish.starts:
-            clean = cleaned(outcome, self.redactor)
-            runs.finish_attempt(self.context.db, self.lease, self.attempt, clean, span, now, wish.action)
+            clean = cleaned(outcome, self.run.redactor)
+            runs.finish_attempt(self.run.context.db, self.run.lease, self.run.attempt, clean, span, now, wish.action)
             self._skip(hearing.words, wish, now)
             return
-        started = hearing.go_ahead(self.attempt, outcome, span, wish, now)
+        started = hearing.go_ahead(self.run.attempt, outcome, span, wish, now)
         self._current.close()
         if not started:
-            self._finish(self._as_requested(outcome), now)
+            self._finish(self.run.as_requested(outcome), now)
             return
         if wish is not None and wish.change is not None:
-            self._modification = wish.change
-        self.attempt += 1
+            self.run.modification = wish.change
+        self.run.attempt += 1
         self._ladder_ends = None  # reading comments took none of the task's time
         self.begin(Rung.RUN, now, monotonic)
 
     def _skip(self, read: Sequence[Comment], wish: Wish, now: datetime) -> None:
-        summary = self.redactor.text(self._transcript.summary())
-        outcome = Outcome(RunStatus.SKIPPED, error=self.redactor.text(wish.reason) or None)
+        summary = self.run.redactor.text(self.run.transcript.summary())
+        outcome = Outcome(RunStatus.SKIPPED, error=self.run.redactor.text(wish.reason) or None)
         ending = runs.Ending(
-            self.lease, self.task.id, self.attempt, outcome, None, summary, self.source, reason=SkipReason.COMMENT
+            self.run.lease,
+            self.run.task.id,
+            self.run.attempt,
+            outcome,
+            None,
+            summary,
+            self.run.source,
+            reason=SkipReason.COMMENT,
         )
-        reading.skip_run(self.context, self.task, ending, read, wish, now)
+        reading.skip_run(self.run.context, self.run.task, ending, read, wish, now)
         self.outcome = outcome
         self._drop()
 
     # --- the end -----------------------------------------------------------------------------------------------
 
     def _finish(
-        self, outcome: Outcome, now: datetime, how: Circumstances = USUAL, retry_at: datetime | None = None
+        self,
+        outcome: Outcome,
+        now: datetime,
+        how: Circumstances = USUAL,
+        retry_at: datetime | None = None,
+        used: Used | None = None,
     ) -> None:
         """The run is over; whoever turns the loop puts that on record, together with other ends."""
         self._prove_heal(outcome, now)
         self._let_others_heal()
-        self._transcript.end()
-        self._end = self._end_as(outcome, now, how, retry_at)
+        self.run.transcript.end()
+        self._end = end_of(self.run, outcome, now, how, retry_at, used)
         self.phase = Phase.OVER
         self.wake_at = None
 
-    def _end_as(self, outcome: Outcome, now: datetime, how: Circumstances, retry_at: datetime | None) -> End:
-        outcome = cleaned(outcome, self.redactor)
-        # What the task printed, even if the last word was a healer's.
-        printed = self._failed_summary if self.rung is Rung.HEAL else self._transcript.summary()
-        # Masked again: cut off from its beginning, what was an escape sequence may be text.
-        summary = self.redactor.text(outcome.usage.text[-SUMMARY_BYTES:] if outcome.usage.text else printed)
-        return End(outcome, now, how, retry_at, summary, self._what_was_tried(outcome, how, now))
-
     def record_end(self) -> None:
-        """Its rows, the task's counters, alerts and tickets, in the transaction that is going on. Should that be rolled back,
-        this is called again."""
+        """In the transaction that is going on. Should that be rolled back, this is called again."""
         assert self._end is not None
-        recorded = False
-        if self._is_plain(self._end.outcome):
-            recorded = self._record_in_short(self._end)
-            if not recorded:
-                # Somebody wants it to end as something else, or its task has a past that this end changes.
-                self._end = self._end_as(self._as_requested(self._end.outcome), self._end.at, USUAL, None)
-        if not recorded:
-            self._record_in_full(self._end)
-        self.end_is_recorded = True
-
-    def _record_in_short(self, end: End) -> bool:
-        started_at = None if self.holds_slot else self.started_at
-        return runs.finish_unremarkable(
-            self.context.db.connection, self.lease, self.task.id, end.outcome, self._transcript.span, end.summary,
-            self.source, end.at, started_at,
-        )  # fmt: skip
-
-    def _record_in_full(self, end: End) -> None:
-        db = self.context.db
-        if not self.holds_slot and self.started_at is not None:
-            runs.hold_slots(db.connection, [(self.lease, self.started_at)])
-        is_healed = self._healing is not None and self._healing.is_proven
-        how = replace(
-            end.how,
-            by_a_person=self._by_a_person or self.source is Source.MANUAL,
-            healed_in=self.run_id if is_healed and end.outcome.status is RunStatus.SUCCESS else None,
-        )
-        ending = runs.Ending(
-            self.lease, self.task.id, self.attempt, end.outcome, self._transcript.span, end.summary, self.source,
-            retry_at=end.retry_at, retries_used=self.retries_used,
-            transient_retries_used=self.transient_retries_used,
-        )  # fmt: skip
-        as_told = replace(self.task, title=self.redactor.text(self.task.title))  # with which alerts begin
-        verdict = conclude(db, as_told, ending, how, end.told, end.at)
-        self._closes = verdict is not None and verdict.closing is not None
-
-    def _is_plain(self, outcome: Outcome) -> bool:
-        """What nearly every run comes to: it is recorded in short, with fewer statements."""
-        return (
-            self.attempt == 1
-            and self.rung is Rung.RUN
-            and outcome.usage is NO_USAGE
-            and is_unremarkable(self.task, outcome)
-        )
+        self.recorded = record_end(self.run, self._end)
 
     def let_go(self) -> None:
         """What follows once the end is on record: the file, the log, the lock."""
-        assert self._end is not None
-        outcome = self.outcome = self._end.outcome
-        if self._closes:
-            disable_in_file(self.context, self.task, self._end.at)
-        level = self.context.log.info if outcome.status is RunStatus.SUCCESS else self.context.log.warning
+        assert self._end is not None and self.recorded is not None
+        outcome = self.outcome = self.recorded.outcome
+        if self.recorded.closes:
+            disable_in_file(self.run.context, self.run.task, self._end.at)
+        level = self.run.context.log.info if outcome.status is RunStatus.SUCCESS else self.run.context.log.warning
         level(
-            "run_finished", task_id=self.task.id, run_id=self.run_id, trace_id=self.trace_id, status=outcome.status,
-            exit_code=outcome.exit_code, attempts=self.attempt, error=outcome.error,
+            "run_finished", task_id=self.run.task.id, run_id=self.run.run_id, trace_id=self.run.trace_id, status=outcome.status,
+            exit_code=outcome.exit_code, attempts=self.run.attempt, error=outcome.error,
         )  # fmt: skip
         self._drop()
-
-    def _what_was_tried(self, outcome: Outcome, how: Circumstances, now: datetime) -> messages.Tried:
-        """For alerts and tickets. A heal on probation is taken back here, before anybody is told."""
-        if self.attempt == 1 and outcome.status is RunStatus.SUCCESS:
-            return messages.NOTHING_ELSE
-        if how.suspend:
-            runs.must_hold(self.context.db.connection, self.lease)  # files may be put back here
-        probation = end_probation(self.context, self.task, now) if how.suspend else None
-        if probation is not None:
-            self._use_edited_task()
-        no_heal = self._no_heal(now) if outcome.status is RunStatus.FAILED else None
-        told = what_was_tried(self.context.db, self.run_id, self.attempt, self.rung, self.redactor, no_heal, probation)
-        return replace(told, retries=self.retries_used + self.transient_retries_used)
 
     def _drop(self) -> None:
         self._current.close()
         self._let_others_heal()
-        self._transcript.close()
-        self.lock.release()
+        self.run.transcript.close()
+        self.run.lock.release()
         self.phase = Phase.DONE
         self.wake_at = None
 
@@ -809,36 +710,39 @@ class Execution:
 
     def _timeout_outcome(self, monotonic: float) -> Outcome:
         text = f"did not end within {duration_text(self._own_limit())}"
-        if self.rung not in (Rung.RUN, Rung.RERUN) and self._ladder_ends is not None and monotonic >= self._ladder_ends:
+        if (
+            self.run.rung not in (Rung.RUN, Rung.RERUN)
+            and self._ladder_ends is not None
+            and monotonic >= self._ladder_ends
+        ):
             text = "did not end before the deadline of the whole ladder"
         return Outcome(RunStatus.TIMEOUT, error_class=ErrorClass.TIMEOUT, error=text)
 
     def _write_lock(self, now: datetime, monotonic: float, seconds: float) -> None:
         ends = max(monotonic + seconds, self._ladder_ends or 0.0)
         holder = Holder(
-            owner=self.context.owner,
-            task_id=self.task.id,
-            run_id=self.run_id,
-            attempt=self.attempt,
+            owner=self.run.context.owner,
+            task_id=self.run.task.id,
+            run_id=self.run.run_id,
+            attempt=self.run.attempt,
             child=self._current.leader,
             deadline=now + timedelta(seconds=seconds),
             deadline_monotonic=monotonic + seconds,
             ladder_deadline=now + timedelta(seconds=ends - monotonic),
         )
         try:
-            self.lock.write(holder)
+            self.run.lock.write(holder)
         except OSError as error:
             self._lock_not_written(error)
 
     def _name_child_in_lock(self) -> None:
         try:
-            self.lock.name_child(self._current.leader)
+            self.run.lock.name_child(self._current.leader)
         except OSError as error:
             self._lock_not_written(error)
 
     def _lock_not_written(self, error: OSError) -> None:
         """A full disk: the lock itself holds, only its text is old."""
-        self.context.log.error("lock_not_written", task_id=self.task.id, run_id=self.run_id, error=str(error))
-
-    def _log_failed(self, error: Exception) -> None:
-        self.context.log.error("log_failed", task_id=self.task.id, run_id=self.run_id, error=str(error))
+        self.run.context.log.error(
+            "lock_not_written", task_id=self.run.task.id, run_id=self.run.run_id, error=str(error)
+        )

@@ -16,7 +16,8 @@ from tickdown.failure.outcomes import Outcome
 from tickdown.processes.lock import Holder, TaskLock, look_at, read_holder
 from tickdown.processes.process import Child, boot_id, host_name, is_alive, send_signal
 from tickdown.processes.termination import Termination
-from tickdown.run.execution import KILLED_TEXT, Execution
+from tickdown.run.execution import Execution
+from tickdown.run.live_run import KILLED_TEXT, LiveRun, RunToDo, Used
 from tickdown.run.supervisor import HEARTBEAT_EVERY, Job
 from tickdown.schedule.schedule import Manual
 from tickdown.store import heals, outbox, runs, tasks
@@ -118,7 +119,7 @@ def _take_over_orphan(
         lock.release()
         return None
     execution = _execution(context, task, lock, run)
-    execution.holds_slot = run.heartbeat_at is not None
+    execution.run.holds_slot = run.heartbeat_at is not None
     execution.take_over(run, holder.child if holder else None, Outcome(RunStatus.ORPHANED, error=died), now, monotonic)
     return execution
 
@@ -145,13 +146,16 @@ def _execution(context: Context, task: Task, lock: TaskLock, run: Run) -> Execut
     before = tasks.facts(context.db, run.task_id) if run.follows else None  # what the runs that it follows have used
     # Looked at again: it may be of another version, which knew other rules.
     change = permitted(run.modification)[0] if run.modification is not None else None
-    return Execution(
-        context, task, lock, run.lease, run.source, scheduled_for, run.trace_id or "",
-        retries_used=retried + (before.retries_used if before else 0),
-        transient_retries_used=before.transient_retries_used if before else 0,
-        heals_used=len(heals.of_chain(context.db, run.run_id)), may_heal=run.source is not Source.MANUAL,
-        modification=change,
+    used = Used(
+        retried + (before.retries_used if before else 0),
+        before.transient_retries_used if before else 0,
+        len(heals.of_chain(context.db, run.run_id)),
+    )
+    todo = RunToDo(
+        task, run.lease, run.source, scheduled_for, run.trace_id or "", used,
+        may_heal=run.source is not Source.MANUAL, modification=change,
     )  # fmt: skip
+    return Execution(LiveRun(context, lock, todo))
 
 
 class HungRun:

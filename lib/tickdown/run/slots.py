@@ -30,6 +30,7 @@ from tickdown.processes.process import boot_id
 from tickdown.run.decision import Decision, decide_again
 from tickdown.run.execution import LOOK_FOR_SLOT_EVERY, Execution
 from tickdown.run.helper import Helper
+from tickdown.run.live_run import LiveRun, RunToDo, Used
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.schedule.schedule import Reboot
 from tickdown.store import comments, heals, runs, tasks
@@ -156,11 +157,13 @@ class Slots:
     def start_ready(self) -> float | None:
         """Claim and start what can start. When to look again, should nothing happen before?"""
         waits = Waits.FOR_ITS_TURN
-        if not (self.claimed or any(run.is_ending for run in self._runs())):  # what ended is recorded first
+        if not (
+            self.claimed or any(execution.is_ending for execution in self._executions())
+        ):  # what ended is recorded first
             waits = self._claim_ready(self._free_slots())
             self._claims_over(True)
         self.start_claimed()
-        if self.claimed and (time.monotonic() >= self._give_back_at or not self._runs()):
+        if self.claimed and (time.monotonic() >= self._give_back_at or not self._executions()):
             self.give_back()
         return self._wake_time(Waits.FOR_A_SLOT if self.claimed else waits)
 
@@ -178,10 +181,10 @@ class Slots:
     def give_back(self) -> None:
         """What was claimed ahead is not claimed any more: it waits again, and other ticks may take it up. But what somebody has
         stopped meanwhile gets its end on record."""
-        ahead = [one for one in self.claimed if not one.execution.holds_slot]
+        ahead = [one for one in self.claimed if not one.execution.run.holds_slot]
         with self.context.db.transaction() as connection:
-            given = [one for one in ahead if runs.unclaim(connection, one.execution.lease)]
-        self.claimed = [one for one in self.claimed if one.execution.holds_slot]
+            given = [one for one in ahead if runs.unclaim(connection, one.execution.run.lease)]
+        self.claimed = [one for one in self.claimed if one.execution.run.holds_slot]
         self.waiting[:0] = [one.queued for one in given]
         self._forget(given)
         if given:
@@ -240,17 +243,22 @@ class Slots:
     def _free_slots(self) -> int:
         return self.slots - sum(job.slots_used for job in self.supervisor.jobs)
 
-    def _runs(self) -> list[Execution]:
+    def _executions(self) -> list[Execution]:
         return [job for job in self.supervisor.jobs if isinstance(job, Execution) and not job.done]
 
     def _unused_slots(self) -> int:
         """Slots that are held on record by runs of this process which have ended or have not started. No more than it may use,
         even if ends can't be recorded."""
-        going = self._runs()
-        held = sum(run.holds_slot for run in going) + sum(one.execution.holds_slot for one in self.claimed)
+        going = self._executions()
+        held = sum(execution.run.holds_slot for execution in going) + sum(
+            one.execution.run.holds_slot for one in self.claimed
+        )
         shared = sum(job.slots_used for job in self.supervisor.jobs if isinstance(job, Helper))
         # What waits for a slot to be run again, after its owner died, uses none.
-        used = sum((run.holds_slot or run.started_at is not None) and not run.is_ending for run in going)
+        used = sum(
+            (execution.run.holds_slot or execution.run.started_at is not None) and not execution.is_ending
+            for execution in going
+        )
         return max(0, min(held, self.slots - shared) - used)
 
     # --- ends --------------------------------------------------------------------------------------------------
@@ -259,7 +267,7 @@ class Slots:
         """Put on record what has ended, in one transaction with what takes its place. If one end can't be recorded for a bug,
         each is recorded by itself. True if anything was recorded."""
         supervisor = self.supervisor
-        ending = [run for run in self._runs() if run.is_ending]
+        ending = [execution for execution in self._executions() if execution.is_ending]
         if not ending or time.monotonic() < supervisor.try_again_at or self._keeps_ends(ending):
             return False
         self._keep_ends_until = None
@@ -267,28 +275,28 @@ class Slots:
             if not self._record_together(ending):
                 with self.context.db.transaction():
                     self._claim_beside([])
-                for run in ending:
-                    supervisor.contained(run, self._record_alone, run)
+                for execution in ending:
+                    supervisor.contained(execution, self._record_alone, execution)
         except StoreError as error:
-            for run in ending:
-                run.end_is_recorded = False
+            for execution in ending:
+                execution.recorded = None
             self._claims_over(False)
             supervisor.put_up_with(error)
-            for run in ending:
-                supervisor.let_wait(run, error)
+            for execution in ending:
+                supervisor.let_wait(execution, error)
             return False
         self._claims_over(True)
-        for run in ending:
-            if run.end_is_recorded:
-                supervisor.contained(run, run.let_go)
+        for execution in ending:
+            if execution.recorded is not None:
+                supervisor.contained(execution, execution.let_go)
         return True
 
     def _record_together(self, ending: list[Execution]) -> bool:
         """False if one of them can't be recorded; then nothing is."""
         with self.context.db.transaction() as connection:
-            for run in ending:
+            for execution in ending:
                 try:
-                    run.record_end()
+                    execution.record_end()
                 except StoreError:
                     raise
                 except Exception:
@@ -297,13 +305,13 @@ class Slots:
             self._claim_beside(ending)
         return True
 
-    def _record_alone(self, run: Execution) -> None:
-        run.end_is_recorded = False  # that was taken back
+    def _record_alone(self, execution: Execution) -> None:
+        execution.recorded = None  # that was taken back
         try:
             with self.context.db.transaction():
-                run.record_end()
+                execution.record_end()
         except StoreError:
-            run.end_is_recorded = False
+            execution.recorded = None
             raise
 
     def _keeps_ends(self, ending: list[Execution]) -> bool:
@@ -315,7 +323,7 @@ class Slots:
         enough = FEW_LEFT if self.waiting else 0
         if not (len(self.claimed) > enough or (self.claimed and self._unused_slots() > 0)):
             return False
-        if not all(run.task.rerun_interrupted for run in ending):
+        if not all(execution.run.task.rerun_interrupted for execution in ending):
             return False
         now = time.monotonic()
         if self._keep_ends_until is None:
@@ -327,19 +335,21 @@ class Slots:
     def _claim_beside(self, ended: list[Execution]) -> None:
         """In the transaction that records these ends: their slots pass to what was claimed ahead, and more is claimed."""
         self._taking_slots = [
-            run for run in self._runs() if run.started_at is not None and not (run.holds_slot or run.is_ending)
+            execution
+            for execution in self._executions()
+            if execution.run.started_at is not None and not (execution.run.holds_slot or execution.is_ending)
         ]
         if ended:
-            not_started = [one.execution for one in self.claimed if not one.execution.holds_slot]
+            not_started = [one.execution for one in self.claimed if not one.execution.run.holds_slot]
             places = self._unused_slots() - (len(self.claimed) - len(not_started))
             self._taking_slots += not_started[: max(0, places)]
         if self._taking_slots:
             now = datetime.now(UTC)
-            started = [(run.lease, run.started_at or now) for run in self._taking_slots]
+            started = [(execution.run.lease, execution.run.started_at or now) for execution in self._taking_slots]
             runs.hold_slots(self.context.db.connection, started)
         if ended and self.waiting and self.supervisor.may_start and len(self.claimed) <= FEW_LEFT:
             quick_since = time.monotonic() - IS_QUICK
-            quick = sum(run.began_at > quick_since for run in ended)
+            quick = sum(execution.run.began_at > quick_since for execution in ended)
             free = self._free_slots() - len(self.claimed)
             left = max(0, -free)  # of what was claimed ahead before
             self._claim_ready(max(0, free), max(0, min(AHEAD, 2 * quick) - left))
@@ -351,16 +361,16 @@ class Slots:
         if recorded:
             self.claimed += claimed
             self._give_back_at = time.monotonic() + GIVE_BACK_AFTER if claimed else self._give_back_at
-            for run in holding:
-                run.holds_slot = True
+            for execution in holding:
+                execution.run.holds_slot = True
         else:
             self._forget(claimed)
 
     def _forget(self, claimed: Iterable[Claimed]) -> None:
         """They are not on record any more. Those occurrences are still due, and whoever takes them up needs their locks."""
         for one in claimed:
-            one.execution.lock.release()
-            del self.run_ids[one.execution.run_id]
+            one.execution.run.lock.release()
+            del self.run_ids[one.execution.run.run_id]
 
     def _claim_ready(self, free: int, ahead: int = 0) -> Waits:
         """Claim what may start now in `free` slots, and so many `ahead`. What do the others wait for?"""
@@ -517,7 +527,7 @@ class Slots:
             return
         self.run_ids[new.run_id] = None
         execution = self._execution(queued, candidate.lock, new, uncommented=not candidate.commented)
-        execution.holds_slot = not ahead
+        execution.run.holds_slot = not ahead
         self._being_claimed.append(Claimed(queued, execution, candidate.rung))
 
     def _may_be_ahead(self, queued: Queued, commented: set[str]) -> bool:
@@ -553,31 +563,21 @@ class Slots:
         if runs.claim(context.db, new, now) is not runs.Claim.WON:
             lock.release()
             return None
-        execution = Execution(
-            context,
-            task,
-            lock,
-            new.lease,
-            occurrence.source,
-            occurrence.at,
-            new.trace_id,
-            may_heal=may_heal,
-            echo=echo,
-        )
+        todo = RunToDo(task, new.lease, occurrence.source, occurrence.at, new.trace_id, may_heal=may_heal)
+        execution = Execution(LiveRun(context, lock, todo, echo))
         execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
         self.supervisor.add(execution)
         return execution
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
-        decision, occurrence = queued.decision, queued.occurrence
-        facts = decision.facts
-        return Execution(
-            self.context, decision.task, lock, new.lease, occurrence.source, occurrence.at, new.trace_id,
-            retries_used=facts.retries_used if occurrence.follows else 0,
-            transient_retries_used=facts.transient_retries_used if occurrence.follows else 0,
-            heals_used=len(heals.of_chain(self.context.db, occurrence.follows)) if occurrence.follows else 0,
-            uncommented=uncommented,
+        facts, occurrence, used = queued.decision.facts, queued.occurrence, Used()
+        if occurrence.follows:
+            healed = heals.of_chain(self.context.db, occurrence.follows)
+            used = Used(facts.retries_used, facts.transient_retries_used, len(healed))
+        todo = RunToDo(
+            queued.decision.task, new.lease, occurrence.source, occurrence.at, new.trace_id, used, uncommented=uncommented
         )  # fmt: skip
+        return Execution(LiveRun(self.context, lock, todo))
 
     def _record_not_started(self, queued: Queued, error: Exception) -> None:
         context, now, occurrence = self.context, datetime.now(UTC), queued.occurrence

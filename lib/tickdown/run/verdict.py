@@ -5,51 +5,14 @@ from __future__ import annotations
 from datetime import datetime
 
 from tickdown.alerts import messages
-from tickdown.base.model import AlertKind, ErrorClass, Facts, HealStatus, NotifyOn, Rung, RunStatus, Source
+from tickdown.base.model import AlertKind, ErrorClass, Facts, NotifyOn, RunStatus, Source
 from tickdown.base.records import replace
-from tickdown.base.redact import Redactor
 from tickdown.context.budget import over_budget
-from tickdown.context.context import Context
-from tickdown.failure.ladder import Circumstances, NoHeal, Verdict, judge, on_probation
+from tickdown.failure.ladder import Circumstances, Verdict, judge
 from tickdown.governor.governor import is_spent
-from tickdown.store import heals, outbox, runs, tasks
+from tickdown.store import outbox, runs, tasks
 from tickdown.store.database import Database
 from tickdown.tasks.task import Task
-
-
-def end_probation(context: Context, task: Task, now: datetime) -> str | None:
-    """Take a heal on probation back, and say what became of it; None if there is none."""
-    facts = tasks.facts(context.db, task.id)
-    if facts is None or facts.probation is None or not on_probation(facts, now):
-        return None
-    from tickdown.heal import healer
-
-    is_undone, told = healer.end_probation(context, facts.probation.run_id, now)
-    heals.undone(context.db, task.id, facts.probation.run_id, HealStatus.RESTORED if is_undone else HealStatus.KEPT)
-    return told
-
-
-def what_was_tried(
-    db: Database,
-    run_id: str,
-    attempt: int,
-    rung: Rung,
-    redactor: Redactor,
-    no_heal: NoHeal | None,
-    probation: str | None,
-) -> messages.Tried:
-    """For alerts and tickets; `attempt` and `rung` are the last."""
-    return messages.Tried(
-        attempts=[
-            (one.rung, one.status, redactor.text(one.note or one.error or ""))
-            for one in runs.attempts_of(db, run_id)
-            if one.number != attempt or one.status is not RunStatus.RUNNING
-        ],
-        last_rung=rung,
-        heals=heals.of_chain(db, run_id),
-        no_heal=no_heal,
-        probation=probation,
-    )
 
 
 def conclude(

@@ -536,18 +536,19 @@ class Tick:
                 self.supervisor.add(job.successor)
             return
         assert isinstance(job, Execution)
-        self.slots.full_groups.discard(job.task.group)
+        task = job.run.task
+        self.slots.full_groups.discard(task.group)
         if job.outcome is not None:
             error = f"  {one_line(job.outcome.error)}" if job.outcome.error else ""
-            self._news.append(f"{job.outcome.status:<9} {job.task.id}{error}")
-            self._count_run(job.run_id, job.outcome.status)
+            self._news.append(f"{job.outcome.status:<9} {task.id}{error}")
+            self._count_run(job.run.run_id, job.outcome.status)
         if self.supervisor.stopping or self.report.duplicates:
             return
         now = datetime.now(UTC)
-        if followers := self.catalog.followers(job.task.id):
+        if followers := self.catalog.followers(task.id):
             self._enqueue_anew(followers, now)
-        if job.task.catch_up is CatchUp.ALL or job.task.after:
-            self._enqueue_again(job.task, now)
+        if task.catch_up is CatchUp.ALL or task.after:
+            self._enqueue_again(task, now)
 
     def _count_run(self, run_id: str, status: RunStatus) -> None:
         """It may have been taken over, so that nobody has claimed it here; or a comment has kept it from being a run."""
