@@ -28,9 +28,10 @@ from tickdown.governor.governor import spread_catch_ups
 from tickdown.processes.lock import TaskLock
 from tickdown.processes.process import boot_id
 from tickdown.run.decision import Decision, decide_again
-from tickdown.run.execution import LOOK_FOR_SLOT_EVERY, Execution
+from tickdown.run.execution import Execution
 from tickdown.run.helper import Helper
 from tickdown.run.live_run import LiveRun, RunToDo, Used
+from tickdown.run.rungs import LOOK_FOR_SLOT_EVERY
 from tickdown.run.supervisor import Job, Supervisor
 from tickdown.schedule.schedule import Reboot
 from tickdown.store import comments, heals, runs, tasks

@@ -1,4 +1,4 @@
-"""What the end of a run comes to: what was tried, the verdict on its task, who is told, and the rows of all that."""
+"""The verdict on a task at the end of one of its runs, who is told, and the rows of both."""
 
 from __future__ import annotations
 

@@ -189,8 +189,8 @@ class Tick:
         context.log.rotate()
 
     def _daily(self, now: datetime) -> None:
-        """What is old goes; and nothing is taken on trust: every file is read and every task looked at, whatever is
-        remembered. Only now, when nobody waits for this tick any more."""
+        """Once a day: remove what is old, read every file and look at every task again, whatever is remembered. At the end of
+        a tick, when nobody waits for it any more."""
         from tickdown.actions.prune import remove_old
 
         try:
@@ -248,7 +248,8 @@ class Tick:
         self._decide(now)
 
     def _decide(self, now: datetime) -> None:
-        """About those whose time to be looked at has come; most of them have nothing to do before a later moment."""
+        """Only about tasks whose time to be looked at has come; most have nothing to do before a known moment. If there are
+        many, helpers take a part of them."""
         facts = tasks.facts_to_look_at(self.context.db, now)
         if not self.supervisor.jobs and self.slots.is_empty and not self.supervisor.stopping:
             facts = share(self.context, self.supervisor, facts, lambda part: self._help(part, now))
@@ -279,7 +280,8 @@ class Tick:
         self.report.due += self.slots.add((self._alone(decision, now) for decision in decisions), now)
 
     def _alone(self, decision: Decision, now: datetime) -> Decision:
-        """What the cron line has named beside another start is recorded first; then it is decided from there."""
+        """A plan can hold what the cron line has named beside another start. That is recorded first; then the task is
+        decided again from what is on record."""
         if decision.plan.beside is None:
             return decision
         self._write_off(replace(decision, plan=decision.plan.beside), now)
@@ -305,13 +307,14 @@ class Tick:
             return None
 
     def _look_later(self, later: list[tuple[Facts, datetime | None]]) -> None:
-        """Only if the files are still those that this tick knows: what another one has read since, it must look at. Asked
-        after the facts were read, and from then on their revision tells."""
+        """Remember when each of these tasks is to be looked at next. Only if the files are still those that this tick has
+        read: tasks that another tick has read since must be looked at soon. This is checked after the facts were read; a fact
+        that changes later is noticed by its revision."""
         if self.catalog.is_settled and ticks.remembered_catalogue(self.context.db) == self.catalog.made_from:
             tasks.look_later(self.context.db, [one for one in later if one[0].task_id.lower() not in self._unobeyed])
 
     def _settle(self, now: datetime) -> None:
-        """Once this tick has done what it could: when is somebody to look again at what it has touched?"""
+        """At the end of a tick: when are the tasks that it has touched to be looked at again?"""
         known = tasks.remembered(self.context.db) if self.catalog.rejected else {}
         later: list[tuple[Facts, datetime | None]] = []
         for key, facts in tasks.facts_to_look_at(self.context.db, now).items():
@@ -333,8 +336,8 @@ class Tick:
             tasks.agent_missing(self.context.db, task.id, agent, alert, now)
 
     def _as_locked(self, task: Task, facts: Facts, now: datetime) -> Facts:
-        """Whether somebody holds its lock though no run of it is on record, put on record. Who does so for longer than a run
-        may take is told of once."""
+        """Put on record who holds the lock of this task though no run of it is on record, or that nobody does any more. If
+        somebody holds it for longer than a run may take, an alert says so, once."""
         db, held = self.context.db, by_its_lock(self.context, facts, now).held
         if held is None and facts.held is not None:
             tasks.lock_free(db, task.id)
@@ -347,8 +350,8 @@ class Tick:
         return tasks.facts(db, task.id) or facts
 
     def _decide_about_locked(self) -> None:
-        """What could not be started for a lock: decided once more, by who holds it. If nobody does any more, or one of ours is
-        just taking it up, it stays due."""
+        """Tasks that could not start because their lock is held are decided again, knowing who holds it. If it is free by
+        now, or one of our own runs is about to take it, the task stays due."""
         while self.slots.locked:
             task, now = self.slots.locked.pop(), datetime.now(UTC)
             known = tasks.facts(self.context.db, task.id)
@@ -378,7 +381,7 @@ class Tick:
         return obeyed
 
     def _write_off(self, decision: Decision, now: datetime) -> None:
-        """What will not run, or has to wait, leaves its row now; what there is beside a start is written with its claim."""
+        """Write the row of what will not run, or has to wait. If something starts as well, the claim writes it."""
         task, facts, what = decision.task, decision.facts, decision.plan
         if what.starts or not what.does_something:
             return
@@ -414,7 +417,7 @@ class Tick:
             self.tell(f"{'deferred':<9} {facts.task_id}  {what.reason}; due {due}{held}")
 
     def _write_off_rejected(self, now: datetime, facts: dict[str, Facts]) -> None:
-        """A task whose file broke is still due; its occurrences say that they could not run."""
+        """A task whose file can't be used is still due: its occurrences get rows that say why they did not run."""
         if not self.catalog.rejected or not facts:
             return
         for key, known in tasks.remembered(self.context.db).items():
@@ -445,8 +448,8 @@ class Tick:
         self.slots.waiting.clear()
 
     def _tell_of_a_clock_ahead(self, now: datetime) -> None:
-        """A clock that was wrong leaves occurrences taken up that are yet to come. None is run twice, so those tasks are
-        silent for that long, and somebody must know."""
+        """After a clock was wrong, occurrences that are yet to come may count as taken up. None is run twice, so their tasks
+        are silent until then, and somebody must know."""
         taken = tasks.taken_up_ahead(self.context.db, now + CLOCK_AHEAD)
         found = {task_id: self.catalog.get(task_id) for task_id in taken}
         ahead = {task.id: taken[key] for key, task in found.items() if task and isinstance(task.schedule, Cron)}
@@ -469,8 +472,8 @@ class Tick:
             self._tell_news()
 
     def _work_off(self) -> None:
-        """The loop. What is ready is claimed and started; something happens; what has ended is put on record; and what follows
-        from that is decided, which may be ready in the next turn."""
+        """The loop: claim and start what is ready; wait until something happens; record what has ended; decide what follows
+        from that, which may be ready in the next turn."""
         while not self._is_over:
             until: float | None = None
             ended: list[Job] = []
@@ -514,7 +517,7 @@ class Tick:
         return not (self.supervisor.may_start or self.supervisor.jobs or self.slots.claimed)
 
     def _tell_news(self) -> None:
-        """What ended together is told together: who reads it is woken once."""
+        """One write for all that ended together, so that whoever reads it is woken once."""
         if self._news:
             self.tell("\n".join(self._news))
             self._news.clear()
@@ -551,7 +554,8 @@ class Tick:
             self._enqueue_again(task, now)
 
     def _count_run(self, run_id: str, status: RunStatus) -> None:
-        """It may have been taken over, so that nobody has claimed it here; or a comment has kept it from being a run."""
+        """The run may have been taken over, so that it was not claimed here; or a comment has cancelled it before it
+        began."""
         if status is RunStatus.SKIPPED:
             self.report.run_ids.pop(run_id, None)
         else:
@@ -567,7 +571,8 @@ class Tick:
             self._enqueue([again], now)
 
     def _help(self, part: Part, now: datetime) -> HelpReport:
-        """In a process that has got a part of the tasks. What else a tick does stays with the first."""
+        """The work of a helper: decide about a part of the tasks and run them. Everything else stays with the first
+        process."""
         self.context, self.every = part.context, None
         self.sender = None  # the first process sends for all
         received = self.supervisor.received  # between the fork and now
@@ -598,8 +603,8 @@ class Tick:
             self._enqueue_anew((task for task in left if task is not None), datetime.now(UTC))
 
     def _note_waiting(self) -> float | None:
-        """What this tick has not found a slot for, though it goes on: it leaves its row before the next tick wonders why it has
-        none. Most queues are worked off long before. When to look again?"""
+        """A task that has waited long for a slot gets its row while this tick still goes on: the next tick would wonder why
+        it has none. When to look again?"""
         if not self.slots.waiting or self._noted_waiting:
             return None
         at = self._began + NOTE_WAITING_AFTER
@@ -611,13 +616,12 @@ class Tick:
                 decision = queued.decision
                 if decision.plan.settles is not None and queued.ready_at <= time.monotonic():
                     self._write_off(replace(decision, plan=put_off(decision.plan, SkipReason.AT_CAPACITY)), now)
-                    queued.decided_at = datetime.min.replace(
-                        tzinfo=UTC
-                    )  # to be decided anew, from what is on record now
+                    # To be decided anew, from what is on record now.
+                    queued.decided_at = datetime.min.replace(tzinfo=UTC)
         return None
 
     def _give_up_waiting(self) -> None:
-        """The slots belong to others and this tick ends: what waits stays due, and says that it waited."""
+        """This tick ends while others hold the slots: what still waits stays due, and a row says that it waited."""
         now = datetime.now(UTC)
         for queued in self.slots.waiting:
             decision = queued.decision
@@ -628,16 +632,16 @@ class Tick:
 
 
 def _note(facts: Facts, reason: SkipReason | None) -> str | None:
-    """Who keeps it from starting, if that is no run on record."""
+    """Who keeps a task from starting, if that is not a run on record."""
     if facts.held is None or facts.running or reason is not SkipReason.ALREADY_RUNNING:
         return None
     return messages.held_words(facts.held)
 
 
 def _waited_for_the_end(again: Decision) -> bool:
-    """Of a task that has just ended: whether it starts for the end of others that came meanwhile, which happens once for each,
-    or for the next missed occurrence. What else may be due again by now is for the next tick, or a task that ends quickly
-    would keep this one busy for ever."""
+    """A task has just ended. Does it start again in this tick? Only for the end of others that came meanwhile, which happens
+    once for each, or for the next missed occurrence. Anything else that is due again waits for the next tick, or a task that
+    ends quickly would keep this one busy for ever."""
     start = again.plan.starts[0]
     if is_by_chain(start, again.facts):
         return True
