@@ -1,7 +1,5 @@
 """Where every command starts. Kept short: almost every tick ends in the first lines of `main`."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from tests.helpers import PROJECT, Workspace, half_past, wait_for
+from tickdown.store.heartbeat import SCHEMA_VERSION
+from tickdown.store.schema import MIGRATIONS
 from tickdown.workspace.scan import UNTRUSTED, scan
 
 FAR_AWAY = "30 3 29 2 *"
@@ -21,10 +23,9 @@ FAR_AWAY = "30 3 29 2 *"
 LIGHT = {
     "_blake2", "_collections", "_datetime", "_functools", "_operator", "_sqlite3", "collections", "collections.abc", "datetime",
     "functools", "itertools", "keyword", "tickdown", "tickdown.base", "tickdown.base.machine", "tickdown.entry", "tickdown.store",
-    "tickdown.store.heartbeat", "tickdown.store.schema", "tickdown.tick", "tickdown.tick.idle", "tickdown.time",
+    "tickdown.store.heartbeat", "tickdown.tick", "tickdown.tick.idle", "tickdown.time",
     "tickdown.time.instants", "tickdown.workspace", "tickdown.workspace.scan", "tickdown.workspace.shortcut",
     "math", "operator", "reprlib", "scheduler", "sqlite3", "sqlite3.dbapi2",
-    "__future__",
 }  # fmt: skip
 HEAVY = {
     "yaml", "frontmatter", "croniter", "requests", "rich", "filelock", "pytz", "subprocess", "asyncio", "argparse", "json",
@@ -63,6 +64,10 @@ def settled(workspace: Workspace) -> Workspace:
 
 
 # --- what it costs ---------------------------------------------------------------------------------------------
+
+
+def test_an_idle_tick_knows_how_many_migrations_there_are() -> None:
+    assert len(MIGRATIONS) == SCHEMA_VERSION
 
 
 def test_nothing_is_imported_that_an_idle_tick_does_not_need(settled: Workspace) -> None:

@@ -1,7 +1,5 @@
 """The machine this runs on: its name, its boot, how busy it is. On the way of every tick, so it imports next to nothing."""
 
-from __future__ import annotations
-
 import os
 
 

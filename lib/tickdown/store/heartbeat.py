@@ -1,8 +1,6 @@
 """What an idle tick and the store have in common: the two rows that every tick leaves, however little it did. On the way of
 every tick, so it imports next to nothing."""
 
-from __future__ import annotations
-
 import sqlite3
 from datetime import timedelta
 
@@ -12,6 +10,7 @@ OUTAGE_AFTER = timedelta(minutes=5)
 # Ticks that begin together may stamp in any order; a heartbeat further ahead is from a clock that has been set back.
 CLOCK_SLACK = timedelta(seconds=5)
 PRUNE_EVERY = timedelta(days=1)
+SCHEMA_VERSION = 12  # how many migrations there are: an idle tick does not load them to count them
 
 
 def beat(connection: sqlite3.Connection, at: str, host: str, pid: int) -> None:

@@ -9,8 +9,6 @@ made from, and for each task the moment before which nobody needs to look at it;
 is and which variables the configuration refers to.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 import sys
@@ -19,8 +17,7 @@ from datetime import UTC, datetime
 
 from tickdown.base.machine import host_name, machine_load
 from tickdown.store import heartbeat
-from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY
-from tickdown.store.schema import MIGRATIONS
+from tickdown.store.heartbeat import BUSY_SECONDS, CLOCK_SLACK, OUTAGE_AFTER, PRUNE_EVERY, SCHEMA_VERSION
 from tickdown.time.instants import to_store
 from tickdown.workspace.shortcut import ROTATE_AT, Look, basis, fingerprint, is_complete, outside, read_shortcut
 
@@ -100,7 +97,7 @@ def _look(root: str) -> tuple[bool, Look | None]:
 
 def _what_to_find(connection: sqlite3.Connection, now: datetime) -> str | None:
     """The fingerprint that everything must have if there is nothing to do; None if there is something anyway."""
-    state = connection.execute(_STATE, {"now": to_store(now), "version": len(MIGRATIONS)}).fetchone()
+    state = connection.execute(_STATE, {"now": to_store(now), "version": SCHEMA_VERSION}).fetchone()
     known: str | None = state[0]
     last_beat, last_prune, has_work = state[1:]
     if has_work or last_beat is None or last_prune is None:

@@ -1,7 +1,5 @@
 """Instants as the store keeps them: UTC in a fixed width, so that text order is time order."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 On the way of every tick, so it imports next to nothing and touches each file once, by `stat`.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

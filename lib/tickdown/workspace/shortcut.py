@@ -1,8 +1,6 @@
 """What an idle tick relies on: the fingerprint of everything that the catalogue was made from, and `state/shortcut`. On the
 way of every tick, so it imports next to nothing."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable
