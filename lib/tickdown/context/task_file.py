@@ -13,6 +13,7 @@ from tickdown.base.errors import TickdownError
 from tickdown.base.model import DisabledReason
 from tickdown.context.context import Context
 from tickdown.store import heals, outbox, tasks
+from tickdown.store.errors import StoreError
 from tickdown.tasks.editing import ChangedMeanwhile, set_fields
 from tickdown.tasks.task import Task
 
@@ -29,7 +30,15 @@ def edit_file(
 
 
 def disable_in_file(context: Context, task: Task, now: datetime) -> None:
-    """Make the file say what the database knows already. A file that can't be edited changes nothing about it."""
+    """Make the file say what the database knows already. A file that can't be edited changes nothing about it, and neither
+    does a database that can't be used just now: the run behind it is over, and a later tick comes back to the file."""
+    try:
+        _disable_in_file(context, task, now)
+    except StoreError as error:
+        context.log.warning("closing_put_off", task_id=task.id, error=str(error))
+
+
+def _disable_in_file(context: Context, task: Task, now: datetime) -> None:
     reason = _pending(context, task)
     if reason is None:
         return  # resumed, or written by another tick

@@ -463,7 +463,7 @@ class Slots:
         is_commented = task.id.lower() in commented
         try:
             words = is_commented and need_an_agent(context, task, queued.occurrence.source, now)
-        except StoreError:
+        except BaseException:
             lock.release()
             raise
         return Candidate(queued, lock, Rung.COMMENTS if words else Rung.RUN, is_commented)
@@ -566,8 +566,8 @@ class Slots:
             return None
         todo = RunToDo(task, new.lease, occurrence.source, occurrence.at, new.trace_id, may_heal=may_heal)
         execution = Execution(LiveRun(context, lock, todo, echo))
-        execution.begin(Rung.RUN, datetime.now(UTC), time.monotonic())
         self.supervisor.add(execution)
+        self.supervisor.contained(execution, execution.begin, Rung.RUN, datetime.now(UTC), time.monotonic())
         return execution
 
     def _execution(self, queued: Queued, lock: TaskLock, new: runs.NewRun, *, uncommented: bool = False) -> Execution:
@@ -587,8 +587,8 @@ class Slots:
         new = new_run(context, queued.decision, occurrence, now)
         if runs.claim(context.db, new, now) is runs.Claim.WON:
             execution = self._execution(queued, TaskLock(context.workspace.locks, task.id), new)  # never acquired
-            execution.not_started(error, now, time.monotonic())
             self.supervisor.add(execution)
+            self.supervisor.contained(execution, execution.not_started, error, now, time.monotonic())
 
 
 def new_run(

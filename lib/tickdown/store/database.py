@@ -9,7 +9,7 @@ import sqlite3
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -296,13 +296,11 @@ class Database:
     def copy_to(self, path: Path) -> None:
         """All of it as it is now, in a file of its own that only its owner can read."""
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE))
-        target = sqlite3.connect(path, isolation_level=None)
         try:
-            self.connection.backup(target)
+            with closing(sqlite3.connect(path, isolation_level=None)) as target:
+                self.connection.backup(target)
         except sqlite3.Error as error:
             raise _our_error(error) from error
-        finally:
-            target.close()
 
     def put_in_place(self, copy: Path, now: datetime) -> Path | None:
         """The copy becomes the database; what was there is set aside (its name, if there was anything)."""
